@@ -1,0 +1,138 @@
+"""What is known of the host now, and its recent history: the only thing that screens read.
+
+`watch` writes it, on the event loop, in small steps; `revision` of a topic grows with each change, so a screen redraws
+only what changed. Nothing here does I/O or computes what a screen shows beyond ring buffers.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from eagletui.records import Alert, GpuBoard, HostInfo, HostSample, JobState, Process
+
+NAN = float("nan")
+
+
+class Connection(NamedTuple):
+    """How the link to the host is. ``state``: connecting, online, stale, reconnecting, blocked, closed.
+
+    ``rtt`` in seconds; ``since`` and ``last_frame`` by this machine's monotonic clock; ``step``/``why``/``remedy`` say
+    what went wrong when it is not online; ``next_try`` (monotonic) when the next attempt is due.
+    """
+
+    state: str = "connecting"
+    target: str = ""
+    transport: str = ""
+    rtt: float | None = None
+    since: float = 0.0
+    last_frame: float | None = None
+    attempts: int = 0
+    next_try: float | None = None
+    step: str = ""
+    why: str = ""
+    remedy: str = ""
+    received: int = 0
+    sent: int = 0
+
+
+class Series:
+    """A ring of (time, value); a gap is NaN. Memory is fixed by ``capacity`` from the start."""
+
+    __slots__ = ("_count", "_next", "_times", "_values", "capacity")
+
+    def __init__(self, capacity: int = 1200) -> None:
+        self.capacity = capacity
+        self._times = array("d", bytes(8 * capacity))
+        self._values = array("d", bytes(8 * capacity))
+        self._count = self._next = 0
+
+    def push(self, time: float, value: float | None) -> None:
+        self._times[self._next] = time
+        self._values[self._next] = NAN if value is None else value
+        self._next = (self._next + 1) % self.capacity
+        self._count = min(self._count + 1, self.capacity)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def last(self) -> tuple[float, float] | None:
+        """The newest (time, value), value NaN for a gap; None when nothing came yet."""
+        if not self._count:
+            return None
+        i = (self._next - 1) % self.capacity
+        return self._times[i], self._values[i]
+
+    def window(self, since: float = float("-inf")) -> tuple[array[float], array[float]]:
+        """Times and values not older than ``since``, oldest first, as copies."""
+        start = (self._next - self._count) % self.capacity
+        if start + self._count <= self.capacity:
+            times, values = self._times[start : start + self._count], self._values[start : start + self._count]
+        else:
+            times = self._times[start:] + self._times[: self._next]
+            values = self._values[start:] + self._values[: self._next]
+        low, high = 0, len(times)
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (middle + 1, high) if times[middle] < since else (low, middle)
+        return times[low:], values[low:]
+
+
+@dataclass
+class Store:
+    """The state of one host as the client knows it. Times in series are the host's boot seconds."""
+
+    connection: Connection = field(default_factory=Connection)
+    info: HostInfo | None = None
+    host: HostSample | None = None
+    gpus: GpuBoard | None = None
+    processes: tuple[Process, ...] = ()
+    jobs: dict[str, JobState] = field(default_factory=dict)
+    alerts: dict[str, Alert] = field(default_factory=dict)
+    series: dict[tuple[str, ...], Series] = field(default_factory=dict)
+    revision: dict[str, int] = field(default_factory=dict)
+    clock_offset: float | None = None
+    _listeners: list[Callable[[str], None]] = field(default_factory=list, repr=False)
+
+    def track(self, key: tuple[str, ...], time: float, value: float | None, capacity: int = 1200) -> None:
+        """Append to the series ``key`` (say ``("gpu", uuid, "util")``), made on first use."""
+        series = self.series.get(key)
+        if series is None:
+            series = self.series[key] = Series(capacity)
+        series.push(time, value)
+
+    def changed(self, topic: str) -> None:
+        """Say that a topic (connection, info, host, gpus, processes, jobs, alerts, server, training) has new content."""
+        self.revision[topic] = self.revision.get(topic, 0) + 1
+        for listener in tuple(self._listeners):
+            listener(topic)
+
+    def listen(self, listener: Callable[[str], None]) -> Callable[[], None]:
+        """Call ``listener(topic)`` after each change; returns the function that stops it."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener) if listener in self._listeners else None
+
+    def drop_series(self, keep: Callable[[tuple[str, ...]], bool]) -> None:
+        for key in [k for k in self.series if not keep(k)]:
+            del self.series[key]
+
+    def raise_alert(self, alert: Alert) -> None:
+        """Add an alert, or refresh the text of the one with the same key (an acknowledged one stays acknowledged)."""
+        known = self.alerts.get(alert.key)
+        if known is not None:
+            alert = alert._replace(wall=known.wall, acknowledged=known.acknowledged)
+        if alert != known:
+            self.alerts[alert.key] = alert
+            self.changed("alerts")
+
+    def clear_alert(self, key: str) -> None:
+        if self.alerts.pop(key, None) is not None:
+            self.changed("alerts")
+
+    def acknowledge(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            if key in self.alerts:
+                self.alerts[key] = self.alerts[key]._replace(acknowledged=True)
+        self.changed("alerts")
