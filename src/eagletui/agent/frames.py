@@ -2,8 +2,8 @@
 
 A frame is ``u32 length, u8 kind, u32 id, u32 head length, head (JSON object), body (raw bytes)``, big endian; ``length``
 counts everything after itself and is at most `MAX_FRAME`. A JSON value that does not fit one head goes out as `PART`
-head then is ``{"parts": n}``: the parts' bodies joined are the JSON text of the head, and `Assembler` puts it
-back.
+frames with the same id, followed by the frame it belongs to, whose head then is ``{"parts": n}``: the parts' bodies joined
+are the JSON text of the head, and `Decoder` puts it back.
 """
 
 from __future__ import annotations
