@@ -7,8 +7,9 @@ only what changed. Nothing here does I/O or computes what a screen shows beyond 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 from eagletui.records import Alert, GpuBoard, HostInfo, HostSample, JobState, Process
@@ -36,6 +37,30 @@ class Connection(NamedTuple):
     remedy: str = ""
     received: int = 0
     sent: int = 0
+
+
+class GpuSummary(NamedTuple):
+    """All cards in one line; made by `watch.summary.summarise`. What no card says is None.
+
+    ``util`` is the mean in percent, ``mem_used``/``mem_total`` and ``power``/``power_cap`` are sums, ``temp`` is the hottest
+    card's with its ``margin`` to slowdown (the smallest margin known). ``loaded`` counts cards judged under load; ``link`` is
+    the PCIe link that all of these agree on, and ``links`` says per uuid which link is worse than the card's own best.
+    """
+
+    answering: int
+    expected: int
+    loaded: int = 0
+    util: float | None = None
+    mem_used: int | None = None
+    mem_total: int | None = None
+    power: float | None = None
+    power_cap: float | None = None
+    temp: int | None = None
+    margin: int | None = None
+    pcie_tx: float | None = None
+    pcie_rx: float | None = None
+    link: str | None = None
+    links: Mapping[str, str] = MappingProxyType({})
 
 
 class Series:
@@ -88,6 +113,8 @@ class Store:
     info: HostInfo | None = None
     host: HostSample | None = None
     gpus: GpuBoard | None = None
+    gpu_summary: GpuSummary | None = None
+    outliers: dict[str, str] = field(default_factory=dict)
     processes: tuple[Process, ...] = ()
     jobs: dict[str, JobState] = field(default_factory=dict)
     alerts: dict[str, Alert] = field(default_factory=dict)
