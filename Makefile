@@ -1,0 +1,51 @@
+# `make run` opens the dashboard of this machine; `make test` runs every test; both set up what they need in .venv and touch
+# nothing else of your Python.
+SHELL := /bin/bash
+VENV := .venv
+BIN := $(VENV)/bin
+TARGET ?= local
+
+.DEFAULT_GOAL := help
+.PHONY: help run test lint docs format lock wheel clean
+
+help:  ## this list
+	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+run: $(VENV)/.client  ## set up, then open the dashboard (TARGET=root@host; this machine when not given)
+	@$(BIN)/eagletui connect $(TARGET)
+
+test: $(VENV)/.dev  ## set up, then run the whole test suite (ARGS=... goes to pytest)
+	@tools/system-packages sshd gcc tmux
+	@$(BIN)/pytest $(ARGS)
+
+lint: $(VENV)/.dev  ## style, types, import contracts, generated documents
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/python tools/docs.py --check
+
+docs: $(VENV)/.dev  ## write the generated tables in docs/ again
+	@$(BIN)/python tools/docs.py
+
+format: $(VENV)/.dev  ## put the code into the project's format
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+lock:  ## resolve the dependencies anew and write the two lock files
+	@tools/make-venv $(VENV)
+	@$(BIN)/python tools/lock.py
+
+wheel: $(VENV)/.dev  ## build dist/*.whl
+	@$(BIN)/python -m build --wheel --no-isolation --outdir dist .
+
+clean:  ## remove what this Makefile made: the environment, caches and builds
+	@rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+$(VENV)/.client: requirements.lock pyproject.toml tools/make-venv
+	@tools/make-venv $(VENV) requirements.lock
+	@touch $@
+
+$(VENV)/.dev: requirements.lock requirements-dev.lock pyproject.toml tools/make-venv
+	@tools/make-venv $(VENV) requirements.lock requirements-dev.lock
+	@touch $@ $(VENV)/.client
