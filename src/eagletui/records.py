@@ -269,6 +269,9 @@ class JobState(NamedTuple):
     ``state`` is one of launching, running, stopping, exited, failed_to_exec, oom, lost_supervisor, lost_reboot,
     lost_container. ``health`` of a server: loading, ready, failed, stopping, gone. ``rc`` is the exit status, negative for a
     signal; None is unknown, never guessed. ``started``/``ended`` are wall times, ``started_boot`` a boot time.
+    ``members`` counts the live processes, ``cpu`` is their use in percent of one core, ``blocked`` how many of them wait in the
+    kernel and cannot be killed (state D), ``rss`` and ``bytes_read`` their sums. ``smoke_tokens_per_s``: the speed of the first
+    short answer after the server was ready.
     """
 
     id: str
@@ -311,6 +314,11 @@ class JobState(NamedTuple):
     listening: Optional[bool] = None
     silent: Optional[float] = None
     profile: Optional[str] = None
+    cpu: Optional[float] = None
+    blocked: Optional[int] = None
+    log_floor: Optional[int] = None
+    smoke_tokens_per_s: Optional[float] = None
+    smoke_seconds: Optional[float] = None
 
 
 class ServerSample(NamedTuple):
