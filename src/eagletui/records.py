@@ -374,6 +374,58 @@ class Acceptance(NamedTuple):
     restarted: bool = False
 
 
+class Eta(NamedTuple):
+    """An estimate of the seconds left, with its range and the words for what it rests on. Always shown with ``~``."""
+
+    seconds: float
+    low: float
+    high: float
+    basis: str
+
+
+class Percentiles(NamedTuple):
+    """Seconds at 50, 90 and 99 % of a histogram's observations in a window; ``beyond`` names those above its last bound."""
+
+    observations: float
+    p50: Optional[float] = None
+    p90: Optional[float] = None
+    p99: Optional[float] = None
+    mean: Optional[float] = None
+    beyond: Tuple[str, ...] = ()
+
+
+class ServerWindow(NamedTuple):
+    """What a server did between two scrapes, ``seconds`` apart; ``label`` is the window asked for (10 s, 1 m, 10 m, all).
+
+    Tokens and requests per second; ``partial`` when the scrapes at hand do not reach back as far as the label says.
+    """
+
+    label: str
+    seconds: float
+    partial: bool = False
+    prompt_per_s: Optional[float] = None
+    generated_per_s: Optional[float] = None
+    finished_per_s: Optional[float] = None
+    prefix_hit_rate: Optional[float] = None
+    acceptance: Optional[Acceptance] = None
+    ttft: Optional[Percentiles] = None
+    itl: Optional[Percentiles] = None
+    restarted: bool = False
+
+
+class ServerView(NamedTuple):
+    """A serving job as the screens show it: its newest scrape and the windows that end with it; ``boot`` is its time."""
+
+    job: str
+    boot: float
+    sample: ServerSample
+    windows: Tuple[ServerWindow, ...] = ()
+    problem: Optional[str] = None
+
+    def window(self, label: str) -> Optional[ServerWindow]:
+        return next((w for w in self.windows if w.label == label), None)
+
+
 NESTED: Dict[str, Dict[str, Any]] = {
     "HostSample": {"disks": Disk},
     "GpuSample": {"processes": GpuProcess},

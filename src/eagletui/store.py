@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
 
-from eagletui.records import Alert, GpuBoard, HostInfo, HostSample, JobState, Process
+from eagletui.records import Alert, Eta, GpuBoard, HostInfo, HostSample, JobState, Process, ServerView
 
 NAN = float("nan")
 
@@ -117,6 +117,8 @@ class Store:
     outliers: dict[str, str] = field(default_factory=dict)
     processes: tuple[Process, ...] = ()
     jobs: dict[str, JobState] = field(default_factory=dict)
+    servers: dict[str, ServerView] = field(default_factory=dict)
+    etas: dict[str, Eta] = field(default_factory=dict)
     alerts: dict[str, Alert] = field(default_factory=dict)
     series: dict[tuple[str, ...], Series] = field(default_factory=dict)
     revision: dict[str, int] = field(default_factory=dict)

@@ -1,0 +1,77 @@
+"""The estimate of a load's rest: from earlier loads here, else from shards; never without a basis, never negative."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eagletui.records import JobState, Phase
+from eagletui.watch.eta import earlier_loads, estimate
+
+
+def job(phases: list[Phase], *, id: str = "now", ready: float | None = None, started: float = 100.0, profile: str = "p") -> JobState:  # noqa: A002
+    return JobState(
+        id, "serve", profile, "running", started, engine="vllm", profile=profile, phases=tuple(phases), ready_seconds=ready
+    )
+
+
+def load(seconds: dict[str, float], id: str, started: float) -> JobState:  # noqa: A002
+    phases, at = [], 0.0
+    for name, span in seconds.items():
+        phases.append(Phase(name, "target" if name == "weights" else None, at, span))
+        at += span
+    return job(phases, id=id, ready=at, started=started)
+
+
+def test_history_gives_what_is_left_of_each_phase() -> None:
+    earlier = [load({"config": 10, "weights": 100, "compile": 40}, f"e{i}", i) for i in range(5)]
+    now = job([Phase("config", None, 0, 10), Phase("weights", "target", 10, None, 25, 100, "shards")])
+    eta = estimate(now, elapsed=35.0, jobs=[now, *earlier])
+    assert eta is not None
+    assert eta.seconds == 75 + 40  # a quarter of the shards in 25 s, then the usual compile
+    assert eta.low < eta.seconds < eta.high
+    assert eta.basis == "5 earlier loads here, 2 min to 2 min"
+
+
+def test_a_running_phase_without_a_count_uses_its_usual_length() -> None:
+    earlier = [load({"config": 10, "compile": 40}, "e", 1)]
+    now = job([Phase("config", None, 0, 10), Phase("compile", None, 10)])
+    eta = estimate(now, elapsed=20.0, jobs=[now, *earlier])
+    assert eta is not None
+    assert eta.seconds == 30
+    assert eta.basis == "1 earlier load here, 50 s"
+
+
+def test_loads_of_another_profile_say_nothing() -> None:
+    other = load({"config": 10}, "e", 1)._replace(profile="other")
+    now = job([Phase("config", None, 0)])
+    assert earlier_loads(now, [other, now]) == []
+    assert estimate(now, 5.0, [other, now]) is None
+
+
+def test_the_first_load_has_a_wide_range_and_says_why() -> None:
+    now = job([Phase("weights", "target", 20, None, 13, 64, "shards")])
+    eta = estimate(now, elapsed=20 + 242, jobs=[now])
+    assert eta is not None
+    left = 242 * (64 - 13) / 13
+    assert eta.low > left
+    assert eta.high > 2 * eta.low
+    assert "first load of this profile here" in eta.basis
+
+
+def test_ready_or_silent_jobs_have_no_estimate() -> None:
+    assert estimate(job([]), 5.0, []) is None
+    assert estimate(load({"config": 10}, "e", 1), 5.0, []) is None
+
+
+@given(
+    spans=st.lists(st.floats(0, 1e4), min_size=2, max_size=6),
+    elapsed=st.floats(0, 1e5),
+    done=st.integers(0, 64),
+)
+def test_never_negative_and_always_in_its_range(spans: list[float], elapsed: float, done: int) -> None:
+    earlier = [load({f"p{i}": s for i, s in enumerate(spans)}, "e", 1)]
+    now = job([Phase("p0", None, 0, None, done, 64, "shards")])
+    eta = estimate(now, elapsed, [now, *earlier])
+    assert eta is not None
+    assert 0 <= eta.low <= eta.seconds <= eta.high
