@@ -8,17 +8,22 @@ from eagletui.agent.loop import Loop
 
 
 class CallError(Exception):
-    """A request that cannot be done, in words for a user: which step, why, what to do."""
+    """A request that cannot be done, in words for a user: which step, why, what to do.
 
-    def __init__(self, step: str, why: str, remedy: str = "") -> None:
+    ``kind`` tells failures apart that a program must: "absent" (no such file), "denied" (permission), "replaced" (the path
+    names another file than it did), "agent" for the rest.
+    """
+
+    def __init__(self, step: str, why: str, remedy: str = "", kind: str = "agent") -> None:
         super().__init__("%s: %s" % (step, why))
-        self.step, self.why, self.remedy = step, why, remedy
+        self.step, self.why, self.remedy, self.kind = step, why, remedy, kind
 
 
 class Call:
     """A request being answered. A handler answers exactly once, now or later; it may raise `CallError` instead of `fail`.
 
-    ``on_cancel`` is called when the client no longer wants the answer, or has gone.
+    ``on_cancel`` is called when the client no longer wants the answer, or has gone. ``id`` is the request's number, 0 for
+    one that came in a batch.
     """
 
     def __init__(
@@ -28,8 +33,9 @@ class Call:
         body: bytes,
         send: Callable[[Any, bytes], None],
         send_error: Callable[[CallError], None],
+        id: int = 0,  # noqa: A002 - the frame's own name for it
     ) -> None:
-        self.loop, self.params, self.body = loop, params, body
+        self.loop, self.params, self.body, self.id = loop, params, body, id
         self._send, self._send_error = send, send_error
         self.answered = False
         self.on_cancel: Optional[Callable[[], None]] = None
@@ -39,10 +45,17 @@ class Call:
             self.answered = True
             self._send(result, body)
 
-    def fail(self, step: str, why: str, remedy: str = "") -> None:
+    def fail(self, step: str, why: str, remedy: str = "", kind: str = "agent") -> None:
         if not self.answered:
             self.answered = True
-            self._send_error(CallError(step, why, remedy))
+            self._send_error(CallError(step, why, remedy, kind))
+
+    def cancel(self) -> None:
+        """The client no longer wants the answer: nothing is sent any more, and the handler is told."""
+        if not self.answered:
+            self.answered = True
+            if self.on_cancel is not None:
+                self.on_cancel()
 
     def text(self, name: str, default: Optional[str] = None) -> str:
         """A parameter that must be text."""
