@@ -1,0 +1,227 @@
+"""Ending a job: the plan that a person confirms, and the ladder that carries it out - main process first, never by pattern.
+
+The ladder runs in the shim (or, when that is dead, in a helper that takes its place), so it goes on when the client has gone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
+
+from eagletui.agent import leftovers, ports, procfs, syscalls
+from eagletui.agent.loop import Loop, boot_now
+from eagletui.agent.members import Key, Scanner
+from eagletui.agent.procfs import Stat
+
+POLL = 0.1
+RESCAN = 0.5
+
+
+class Graces(NamedTuple):
+    """Seconds that are given: to the main process after SIGTERM, to all members after SIGTERM, and after SIGKILL."""
+
+    main: float = 60.0
+    members: float = 15.0
+    kill: float = 30.0
+
+
+GRACES = {"serve": Graces(60, 15, 30), "train": Graces(120, 30, 30), "build": Graces(10, 5, 5)}
+
+
+def graces_of(spec: Mapping[str, Any]) -> Graces:
+    """The spec's own ``graces`` (three numbers), else its kind's."""
+    own = spec.get("graces")
+    if isinstance(own, (list, tuple)) and len(own) == 3 and all(isinstance(n, (int, float)) and n >= 0 for n in own):
+        return Graces(*[float(n) for n in own])
+    return GRACES.get(str(spec.get("kind")), Graces())
+
+
+def token(job: str, boot_id: str, main: Optional[Key], members: Sequence[Key]) -> str:
+    """What a confirmation is bound to: the main process while it lives (what it forks is its own), else every member."""
+    parts = [main] if main is not None and main in members else sorted(members)
+    text = "\0".join([job, boot_id] + ["%d:%d" % part for part in parts])
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def describe(stat: Stat) -> Dict[str, Any]:
+    """One process of the plan."""
+    out: Dict[str, Any] = {
+        "pid": stat.pid,
+        "start": stat.start,
+        "state": stat.state,
+        "command": procfs.cmdline(stat.pid) or stat.comm,
+        "rss": stat.rss * procfs.PAGE_SIZE,
+    }
+    if stat.state == "D":
+        out["waiting_on"] = waiting_on(stat.pid)
+    return out
+
+
+def waiting_on(pid: int) -> str:
+    """The kernel function that a blocked process waits in, or "?"."""
+    return (procfs.read_text("%s/%d/wchan" % (procfs.PROC, pid)) or "").strip() or "?"
+
+
+def plan(spec: Mapping[str, Any], state: Mapping[str, Any], scanner: Scanner) -> Dict[str, Any]:
+    """What a kill would end and free. The state is the reconciled `JobState` document; nothing is signalled."""
+    members = scanner.scan()
+    main = scanner.origin.main
+    order = sorted(members, key=lambda key: (key != main, key[1], key[0]))
+    port = spec.get("port")
+    started = float(state.get("started") or 0)
+    files = leftovers.find([pid for pid, _ in members], os.geteuid(), started) if started else []
+    on_port = ports.listeners(port, [pid for pid, _ in members]) if isinstance(port, int) else []
+    boot = state.get("started_boot")
+    return {
+        "job": spec.get("id"),
+        "name": spec.get("name"),
+        "token": token(str(spec.get("id")), scanner.origin.boot_id, main, list(members)),
+        "main": main[0] if main in members and main is not None else None,
+        "processes": [describe(members[key]) for key in order],
+        "gpus": list(spec.get("gpus") or ()),
+        "port": port,
+        "listening": bool(on_port),
+        "shm": [entry._asdict() for entry in files if entry.path.startswith(leftovers.SHM)],
+        "tmp": [entry._asdict() for entry in files if entry.path.startswith(leftovers.TMP)],
+        "uptime": None if boot is None or not members else max(0.0, boot_now() - float(boot)),
+        "cost": state.get("ready_seconds"),
+        "operator": state.get("operator"),
+        "graces": list(graces_of(spec)),
+    }
+
+
+class Ladder:
+    """SIGTERM to the main process; grace; SIGTERM to all members; grace; SIGKILL to all, again and again until none is left.
+
+    ``report(text)`` is called as it goes; ``done(members that cannot be ended)`` once. `hurry` skips to SIGKILL.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        scanner: Scanner,
+        graces: Graces,
+        report: Callable[[str], None],
+        done: Callable[[List[Stat]], None],
+        cgroup_kill: Optional[str] = None,
+    ) -> None:
+        self._loop, self._scanner, self._graces = loop, scanner, graces
+        self._report, self._done = report, done
+        self._cgroup_kill = cgroup_kill
+        self._step = 0
+        self._since = loop.now()
+        self._scanned = -RESCAN
+        self._told: Dict[Key, int] = {}
+        self._finished = False
+        self.denied: Dict[int, str] = {}
+
+    def start(self, now: bool = False) -> None:
+        self._enter(2 if now else 0)
+        self._poll()
+
+    def hurry(self) -> None:
+        """Do not wait any longer: SIGKILL."""
+        if not self._finished and self._step < 2:
+            self._enter(2)
+
+    def _enter(self, step: int) -> None:
+        self._step, self._since = step, self._loop.now()
+        self._told.clear()
+
+    def _poll(self) -> None:
+        now = self._loop.now()
+        members = self._scanner.refresh()
+        if not members or self._step > 0 or now - self._scanned >= RESCAN:
+            members, self._scanned = self._scanner.scan(), now
+        if not members:
+            self._finished = True
+            self._done([])
+            return
+        waited = now - self._since
+        main = self._scanner.origin.main
+        if self._step == 0:
+            if main not in members:
+                self._enter(1)
+            elif waited >= self._graces.main:
+                self._enter(1)
+            else:
+                self._signal({main: members[main]}, signal.SIGTERM)
+                self._say("SIGTERM to the main process", waited, self._graces.main, members)
+        if self._step == 1:
+            waited = now - self._since
+            if waited >= self._graces.members:
+                self._enter(2)
+            else:
+                self._signal(members, signal.SIGTERM)
+                self._say("SIGTERM to all", waited, self._graces.members, members)
+        if self._step == 2:
+            waited = now - self._since
+            if waited >= self._graces.kill:
+                self._finished = True
+                self._done(list(members.values()))
+                return
+            self._kill_all(members)
+            self._say("SIGKILL to all", waited, self._graces.kill, members)
+        self._loop.call_later(POLL, self._poll)
+
+    def _kill_all(self, members: Mapping[Key, Stat]) -> None:
+        if self._cgroup_kill is not None:
+            try:
+                with open(self._cgroup_kill, "w", encoding="ascii") as file:
+                    file.write("1")
+            except OSError:
+                self._cgroup_kill = None  # an older kernel; the members are signalled one by one below in any case
+        self._told.clear()  # SIGKILL may be repeated: a process that was in the kernel gets it when it comes back
+        self._signal(members, signal.SIGKILL)
+
+    def _signal(self, members: Mapping[Optional[Key], Stat], number: int) -> None:  # type: ignore[type-var]
+        for key, stat in members.items():
+            if key is None or self._told.get(key) == number:
+                continue
+            self._told[key] = number
+            try:
+                syscalls.signal_process(stat.pid, stat.start, number)
+            except PermissionError:
+                self.denied[stat.pid] = "not ours to signal"
+
+    def _say(self, what: str, waited: float, grace: float, members: Mapping[Key, Stat]) -> None:
+        count = len(members)
+        self._report("%s, %d of %d s; %d process%s left" % (what, waited, grace, count, "" if count == 1 else "es"))
+
+
+def stuck_text(stat: Stat, denied: Mapping[int, str]) -> str:
+    """Why a process is still there after SIGKILL, in words."""
+    if stat.pid in denied:
+        why = denied[stat.pid]
+    elif stat.state == "D":
+        why = "uninterruptible, waiting on %s" % waiting_on(stat.pid)
+    else:
+        why = "still there (state %s)" % stat.state
+    return "pid %d (%s): %s" % (stat.pid, stat.comm, why)
+
+
+def release(
+    spec: Mapping[str, Any], stuck: Sequence[Stat], denied: Mapping[int, str], ended: int, files: Sequence[str]
+) -> Dict[str, Any]:
+    """After the ladder: what is free again and what is not. Removes the job's own files that nobody uses.
+
+    ``gpus`` is None: whether a card's memory came back only NVML tells, and it is asked by the agent, not here.
+    """
+    released, remaining = [], [stuck_text(stat, denied) for stat in stuck]
+    if ended:
+        released.append("%d process%s" % (ended, "" if ended == 1 else "es"))
+    port = spec.get("port")
+    if isinstance(port, int):
+        taken = ports.why_taken(port)
+        if taken is None:
+            released.append("port %d" % port)
+        else:
+            remaining.append(taken)
+    for path, why in leftovers.remove(files, os.geteuid()).items():
+        if why:
+            remaining.append("%s: %s" % (path, why))
+        else:
+            released.append(path)
+    return {"released": released, "remaining": remaining, "gpus": None}
