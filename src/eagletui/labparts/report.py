@@ -69,7 +69,7 @@ class TerminalReporter:
             self._write(f"\r\x1b[2K{clean(line, shutil.get_terminal_size().columns - 1)}")
         elif now - self._told >= self.EVERY:
             self._told = now
-            self._write(line + "\n")
+            self._write(clean(line, 160) + "\n")
 
     def end(self, text: str) -> None:
         line = f"{self._head}  {clock(time.monotonic() - self._start)}  {text}\n"

@@ -122,6 +122,7 @@ def environment(lab: Lab) -> dict[str, str]:
         VLLM_CPU_KVCACHE_SPACE="1",
         PIP_DISABLE_PIP_VERSION_CHECK="1",
         PIP_NO_INPUT="1",
+        PIP_PROGRESS_BAR="off",  # the log's last line should name what is fetched
         COLUMNS="200",
     )
     return env

@@ -1,0 +1,365 @@
+"""Profiles: how a server is launched, as TOML that a person can read, copy and change.
+
+    name = "k25-eagle3"              # by default the name of the file
+    engine = "vllm"                  # or "sglang"
+    model = "/shared/kimi-k2.5-int4"
+    drafter = "/data/eagle3/output_10k/4"
+    k = 3                            # draft tokens a verify step
+    tp = 8
+    args = ["--trust-remote-code"]
+
+    [env]
+    NCCL_P2P_LEVEL = "SYS"
+
+Read from four places, the first wins where two profiles have one name: the user's ``hosts/<host>/*.toml`` and
+``profiles/*.toml``, the lab's own while it is built (on this machine alone), and those that come with eagletui.
+A profile with a mistake is left out and told with file, line, what was expected and what to do; the others work.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from eagletui.config import Notice, line_of
+from eagletui.labparts.paths import Lab, find_lab
+from eagletui.paths import assets_path, config_dir, state_dir
+
+ENGINES = ("vllm", "sglang")
+HERE = ("local", "localhost")
+"""The names of a host that mean this machine: only there the lab's profiles can run."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """One way to launch a server. What is None is left to the engine's own default.
+
+    The program is ``command`` (an argument list before the engine's flags), else the engine's own under ``venv`` or
+    ``python``, else the one on the host's PATH. ``gpus`` is "all", a number of cards, or their indexes and UUIDs; None
+    leaves the choice to the engine. ``secrets`` are names of environment variables: their values come from this
+    machine's environment or a person when the server is launched, and are written nowhere. ``log_cap`` is the size in bytes
+    above which the oldest part of the log is given back to the disk. ``smoke`` asks the server one question once it is ready.
+    """
+
+    name: str
+    engine: str
+    model: str
+    description: str = ""
+    drafter: str | None = None
+    k: int | None = None
+    command: tuple[str, ...] = ()
+    venv: str | None = None
+    python: str | None = None
+    host: str = "127.0.0.1"
+    port: int | None = None
+    tp: int | None = None
+    gpus: str | int | tuple[int | str, ...] | None = None
+    max_model_len: int | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    secrets: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
+    cwd: str | None = None
+    log_cap: int | None = None
+    smoke: bool = True
+    source: str = field(default="", compare=False)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The set keys as plain values, ready for a command line builder, JSON or TOML; without ``source``."""
+        out: dict[str, Any] = {}
+        for entry in fields(self):
+            value = getattr(self, entry.name)
+            if entry.name == "source" or value is None or value in ("", (), {}):
+                continue
+            out[entry.name] = list(value) if isinstance(value, tuple) else dict(value) if isinstance(value, Mapping) else value
+        return out
+
+
+class _Wrong(Exception):
+    """A value that is not what it should be: what was expected."""
+
+
+# ------------------------------------------------------------------------------------------------------------ one value each
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip() or any(ord(c) < 32 for c in value):
+        raise _Wrong("text in quotes, in one line")
+    return value
+
+
+def _name(value: Any) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", value):
+        raise _Wrong("a name of letters, digits, '.', '_' and '-', at most 64 long")
+    return value
+
+
+def _engine(value: Any) -> str:
+    if value not in ENGINES:
+        raise _Wrong('"vllm" or "sglang"')
+    return str(value)
+
+
+def _whole(least: int, most: int) -> Callable[[Any], int]:
+    def check(value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise _Wrong(f"a whole number, {least} to {most}")
+        return value
+
+    return check
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise _Wrong("true or false")
+    return value
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(item, str) and "\0" not in item for item in value):
+        raise _Wrong("a list of texts in quotes, one for each word of the command line")
+    return tuple(value)
+
+
+def _gpus(value: Any) -> str | int | tuple[int | str, ...]:
+    if value == "all" or (isinstance(value, int) and not isinstance(value, bool) and 0 < value <= 64):
+        return value  # type: ignore[no-any-return]
+    if isinstance(value, list) and value and len(set(map(str, value))) == len(value) and all(map(_card, value)):
+        return tuple(value)
+    raise _Wrong('"all", a number of cards, or a list of their indexes or UUIDs, each once')
+
+
+def _card(value: Any) -> bool:
+    if isinstance(value, str):
+        return re.fullmatch(r"(GPU|MIG)-[0-9A-Za-z/-]+", value) is not None
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 64
+
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def _env(value: Any) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise _Wrong("a table [env] of NAME = value")
+    out = {}
+    for name, item in value.items():
+        if (
+            not _VARIABLE.fullmatch(name)
+            or isinstance(item, bool)
+            or not isinstance(item, (str, int, float))
+            or "\0" in str(item)
+        ):
+            raise _Wrong('NAME = "text" or a number in [env], with NAME of letters, digits and "_"')
+        out[name] = str(item)
+    return out
+
+
+def _secrets(value: Any) -> tuple[str, ...]:
+    names = _texts(value)
+    if not all(_VARIABLE.fullmatch(name) for name in names):
+        raise _Wrong("names of environment variables, never their values")
+    return names
+
+
+_UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+
+
+def _bytes(value: Any) -> int:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMG]i?B)", value, re.IGNORECASE) if isinstance(value, str) else None
+    size = int(float(match[1]) * _UNITS[match[2].upper()]) if match else value
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1 << 20:
+        raise _Wrong('a size such as "200 MB", at least 1 MiB')
+    return size
+
+
+_CHECKS: Mapping[str, Callable[[Any], Any]] = {
+    "name": _name,
+    "description": _text,
+    "engine": _engine,
+    "model": _text,
+    "drafter": _text,
+    "k": _whole(1, 64),
+    "command": _texts,
+    "venv": _text,
+    "python": _text,
+    "host": _text,
+    "port": _whole(1, 65535),
+    "tp": _whole(1, 1024),
+    "gpus": _gpus,
+    "max_model_len": _whole(1, 1 << 30),
+    "env": _env,
+    "secrets": _secrets,
+    "args": _texts,
+    "cwd": _text,
+    "log_cap": _bytes,
+    "smoke": _flag,
+}
+
+
+# ------------------------------------------------------------------------------------------------------------------- a file
+
+
+def parse_profile(text: str, path: Path) -> tuple[Profile | None, list[Notice]]:
+    """The profile in ``text``, or None with what is wrong. ``path`` gives the default name and stands in the notices."""
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        match = re.search(r"at line (\d+)", str(error))
+        line = int(match[1]) if match else max(1, len(text.splitlines()))
+        why = str(error).partition(" (at ")[0]
+        return None, [Notice(path, line, f"is not TOML: {why[:1].lower()}{why[1:]}", "mend that line; the profile is left out")]
+    notices: list[Notice] = []
+
+    def note(key: str, what: str, remedy: str) -> None:
+        notices.append(Notice(path, line_of(text, (key,)) or 1, what, remedy))
+
+    values: dict[str, Any] = {"name": path.stem}
+    for key, value in document.items():
+        if key not in _CHECKS:
+            near = get_close_matches(key, _CHECKS, 1)
+            note(key, f"unknown key {key!r}", f"did you mean {near[0]!r}?" if near else f"known: {', '.join(_CHECKS)}")
+            continue
+        try:
+            values[key] = _CHECKS[key](value)
+        except _Wrong as wrong:
+            note(key, f"{key!r} is {_shown(value)}", f"expected {wrong}")
+    for key, what, remedy in _together(document, values):
+        note(key, what, remedy)
+    if notices:
+        return None, notices
+    return Profile(**values, source=str(path)), []
+
+
+def _together(document: Mapping[str, Any], values: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """What is wrong with keys taken together: those that are missing, and those that exclude each other."""
+    for key, example in (("engine", '"vllm"'), ("model", '"/path/of/the/target"')):
+        if key not in document:
+            yield key, f"{key!r} is missing", f"add {key} = {example}"
+    if "name" not in document:
+        try:
+            _name(values["name"])
+        except _Wrong as wrong:
+            yield "name", f"the file's name is no name for a profile: {values['name']!r}", f"add name = ...: {wrong}"
+    programs = [key for key in ("command", "venv", "python") if key in document]
+    if len(programs) > 1:
+        yield programs[1], f"{programs[0]!r} and {programs[1]!r} both say which program runs", "keep one of them"
+    if "k" in document and "drafter" not in document:
+        yield "k", "'k' is set without a drafter", "add drafter = ..., or remove k"
+    for name in sorted(set(values.get("secrets", ())) & set(values.get("env", {}))):
+        yield "secrets", f"{name} is a secret and stands in [env] too", "keep it in secrets alone: env is written to files"
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, default=str)
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def _read(path: Path, lab: Lab | None = None) -> tuple[Profile | None, list[Notice]]:
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except OSError as error:
+        return None, [Notice(path, None, f"cannot be read: {error.strerror}", "check its owner and mode")]
+    except UnicodeDecodeError:
+        return None, [Notice(path, None, "is not UTF-8 text", "save it as UTF-8")]
+    if lab is not None:
+        text = text.replace("{lab}", str(lab.root))
+    return parse_profile(text, path)
+
+
+# ------------------------------------------------------------------------------------------------------------ all of a host
+
+
+def host_folder(host: str) -> str:
+    """``host`` as a folder name: what a file system or a shell could misread becomes "_"."""
+    return re.sub(r"[^A-Za-z0-9@._-]", "_", host).lstrip(".") or "_"
+
+
+def load_profiles(host: str, *, lab: Lab | None = None) -> tuple[dict[str, Profile], list[Notice]]:
+    """All profiles for ``host`` by name, and what is wrong with those left out. Never raises.
+
+    ``lab`` is where this machine's lab is (default: its usual place); its profiles are there when ``host`` is this machine
+    and the lab is built.
+    """
+    lab = lab or find_lab()
+    own = config_dir()
+    places: list[tuple[Path, Lab | None]] = [(own / "hosts" / host_folder(host), None), (own / "profiles", None)]
+    if host in HERE and lab.built:
+        places.append((assets_path("lab", "profiles"), lab))
+    places.append((assets_path("profiles"), None))
+    profiles: dict[str, Profile] = {}
+    problems: list[Notice] = []
+    for folder, of_lab in places:
+        here: dict[str, Profile] = {}
+        for path in sorted(folder.glob("*.toml")):
+            profile, notices = _read(path, of_lab)
+            problems += notices
+            if profile is None:
+                continue
+            if profile.name in here:
+                other = Path(here[profile.name].source).name
+                problems.append(Notice(path, None, f"{other} has the name {profile.name!r} too", "give one of them another name"))
+                continue
+            here[profile.name] = profile
+        profiles = {**here, **profiles}
+    return dict(sorted(profiles.items())), problems
+
+
+def save_profile(profile: Profile, host: str | None = None) -> Path:
+    """Write a profile to the user's folder, for one host or for all; the path. Raises `OSError` when it cannot be written."""
+    own = config_dir()
+    folder = own / "hosts" / host_folder(host) if host else own / "profiles"
+    path = folder / f"{_name(profile.name)}.toml"
+    _write(path, to_toml(profile))
+    return path
+
+
+def to_toml(profile: Profile) -> str:
+    """The profile as a TOML text that `parse_profile` reads back to the same profile."""
+    values = profile.as_dict()
+    if profile.smoke:
+        del values["smoke"]  # what is the default need not stand in the file
+    if values.get("host") == Profile.host:
+        del values["host"]
+    env = values.pop("env", {})
+    lines = [f"{key} = {_toml(value)}" for key, value in values.items()]
+    if env:
+        lines += ["", "[env]", *(f"{name} = {_toml(value)}" for name, value in env.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    # a JSON string, number or boolean is a TOML one too; DEL alone needs its escape
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".new")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)
+
+
+# ------------------------------------------------------------------------------------------------------------ the last good
+
+
+def _remembered(host: str, name: str) -> Path:
+    return state_dir() / "last-good" / host_folder(host) / f"{_name(name)}.toml"
+
+
+def remember_good(host: str, profile: Profile) -> None:
+    """Keep ``profile`` as the last of its name that reached ready on ``host``. Raises `OSError` when it cannot be written."""
+    _write(_remembered(host, profile.name), to_toml(profile))
+
+
+def last_good(host: str, name: str) -> Profile | None:
+    """The profile ``name`` as it was when a server launched from it on ``host`` last reached ready, or None."""
+    path = _remembered(host, name)
+    profile, _ = _read(path) if path.is_file() else (None, [])
+    return replace(profile, name=name) if profile else None  # an unreadable memory is as good as none
