@@ -56,7 +56,7 @@ class Importer:
 
 def start(blob: bytes, modules: Dict[str, str], name: str, argv: List[str]) -> None:
     """Install the importer and run ``name``'s ``main(argv)``; ends the process with what it returns."""
-    sys.meta_path.insert(0, Importer(modules))  # type: ignore[arg-type]
+    sys.meta_path.insert(0, Importer(modules))
     from eagletui.agent import bundle
 
     bundle.BLOB = blob

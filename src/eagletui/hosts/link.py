@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from eagletui import __version__
 from eagletui.agent import frames
@@ -31,10 +31,11 @@ REQUEST_SECONDS = 20.0
 _DEADLINES = {"launch": 60.0, "kill": 180.0, "kill_plan": 30.0, "write": 60.0}
 
 
-class Forwarder(Protocol):
-    """Opens a way to a port of the host; the ssh transport's own."""
+@runtime_checkable
+class Forwarding(Protocol):
+    """A transport that can open a way to a port of the host (ssh)."""
 
-    async def __call__(self, port: int) -> Forward: ...
+    async def forward(self, port: int) -> Forward: ...
 
 
 class SamePort:
@@ -70,16 +71,14 @@ class Link:
 
     info: HostInfo
 
-    def __init__(
-        self, transport: Transport, nonce: str, *, target: str, forwarder: Forwarder | None = None, silence: float = 15.0
-    ) -> None:
+    def __init__(self, transport: Transport, nonce: str, *, target: str = "", silence: float = 15.0) -> None:
         self.target = target
         self.received = self.sent = 0
         self.last_frame: float | None = None
         self.rtt: float | None = None
         self.banner = ""
         self.ended: asyncio.Future[HostError] = asyncio.get_running_loop().create_future()
-        self._transport, self._forwarder, self._silence = transport, forwarder, silence
+        self._transport, self._silence = transport, silence
         self._mark = b"\0" + nonce.encode() + b"\0"
         self._decoder: Decoder | None = None  # once the nonce has come
         self._preamble = bytearray()
@@ -162,8 +161,7 @@ class Link:
             reason = ""
         if self._decoder is not None:
             return HostError("connection", f"the agent ended{': ' + reason if reason else ''}", kind="closed", retry=True)
-        status = reason.rpartition("exit status ")[2]
-        known = bootstrap.explain(reason, int(status) if status.isdigit() else None)
+        known = bootstrap.explain(reason, getattr(self._transport, "exit_status", None))
         if known is not None:
             return HostError("start the agent", known.why, known.remedy, kind=known.kind)
         said = ", ".join(part for part in (reason, f"it printed: {self.banner}" if self.banner else "") if part)
@@ -349,7 +347,7 @@ class Link:
     async def forward(self, port: int) -> Forward:
         if self.ended.done():
             raise _again(self.ended.result())
-        return SamePort(port) if self._forwarder is None else await self._forwarder(port)
+        return await self._transport.forward(port) if isinstance(self._transport, Forwarding) else SamePort(port)
 
     # ---------------------------------------------------------------------------------------------------------- the end
 
@@ -393,9 +391,8 @@ async def open_link(
     transport: Transport,
     nonce: str,
     *,
-    target: str,
+    target: str = "",
     early: Callable[[Link], None] | None = None,
-    forwarder: Forwarder | None = None,
     silence: float = 15.0,
     blob: bytes | None = None,
 ) -> Link:
@@ -405,7 +402,7 @@ async def open_link(
     together with the agent's modules, so they cost no round trip of their own. Raises `HostError`; the transport is closed
     then. ``blob`` defaults to `bootstrap.bundle`.
     """
-    link = Link(transport, nonce, target=target, forwarder=forwarder, silence=silence)
+    link = Link(transport, nonce, target=target, silence=silence)
     try:
         link._start(await asyncio.to_thread(bootstrap.bundle) if blob is None else blob)
         greeting = asyncio.ensure_future(link._greet())

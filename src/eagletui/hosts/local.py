@@ -67,9 +67,13 @@ class LocalTransport:
         except TimeoutError:
             pass  # something still holds stderr; what it said so far is enough
         text = " ".join(self._complaints.decode("utf-8", "replace").split())
-        status = self._process.returncode
+        status = self.exit_status
         ended = "" if not status else f"killed by signal {-status}" if status < 0 else f"exit status {status}"
         return ", ".join(part for part in (text, ended) if part)
+
+    @property
+    def exit_status(self) -> int | None:
+        return self._process.returncode
 
 
 async def connect_local(
