@@ -207,10 +207,11 @@ def tensor_names(path: Path, step: str) -> set[str]:
     """The names in the header of a safetensors file whose data is all there. Raises `LabError` when it is not."""
     try:
         with path.open("rb") as file:
-            (length,) = struct.unpack("<Q", file.read(8))
-            header = json.loads(file.read(length))
             end = file.seek(0, os.SEEK_END)
-        tensors = {name: entry for name, entry in header.items() if name != "__metadata__"}
+            file.seek(0)
+            (length,) = struct.unpack("<Q", file.read(8))
+            header = json.loads(file.read(min(length, end)))  # what is no such file may claim any length
+        tensors = {name: entry for name, entry in dict(header).items() if name != "__metadata__"}
         whole = end == 8 + length + max(entry["data_offsets"][1] for entry in tensors.values())
     except (OSError, ValueError, KeyError, TypeError, struct.error) as error:
         raise LabError(step, f"{path} is not a whole safetensors file ({error})", AGAIN) from error

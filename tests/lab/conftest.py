@@ -1,0 +1,46 @@
+"""The lab for tests against a real engine: built once, by the product's own code, and kept for the next run."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from eagletui import lab as labs
+from eagletui.labparts.paths import Lab, find_lab
+from eagletui.labparts.report import TerminalReporter
+from eagletui.labparts.steps import machine_problem
+
+HERE = Path(__file__).parent
+LIMIT = 1500  # seconds: the first test that needs the lab may have to download and build it
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests here that ask for the lab are marked `engine`, and their time limit leaves room for a build."""
+    for item in items:
+        if item.path.is_relative_to(HERE) and "lab" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.engine)
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(LIMIT))
+
+
+@pytest.fixture(scope="session")
+def lab() -> Iterator[Lab]:
+    """The lab at its usual place (``EAGLETUI_LAB`` names another), built when it is not there.
+
+    A lock beside it is held for the whole session: one engine at a time is all that a small machine can serve.
+    """
+    problem = machine_problem()
+    if problem is not None:
+        pytest.skip(str(problem))
+    place = find_lab()
+    place.root.parent.mkdir(parents=True, exist_ok=True)
+    with place.root.with_name(place.root.name + ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        out, err = io.StringIO(), io.StringIO()
+        if labs.up(place.root, reporter=TerminalReporter(out, err)) != 0:
+            pytest.fail(f"the lab could not be built: {err.getvalue()}\n{out.getvalue()}", pytrace=False)
+        yield place
