@@ -85,7 +85,7 @@ class Server:
             self._end("no word from the client for %.0f s" % silent)
             return
         # should this loop itself hang (a regular expression that never ends, say), the kernel ends the process
-        signal.setitimer(signal.ITIMER_REAL, self._watchdog * 1.5 + 5)
+        signal.setitimer(signal.ITIMER_REAL, self._watchdog * 2)
         self._loop.call_later(min(5.0, self._watchdog - silent), self._watch)
 
     # -------------------------------------------------------------------------------------------------------- frames
@@ -121,6 +121,7 @@ class Server:
             call = self._calls.pop(frame.id, None)
             if call is not None:
                 call.cancel()
+            self._streams.cancel(frame.id)
         elif frame.kind == frames.REQUEST:
             self._request(frame)
 

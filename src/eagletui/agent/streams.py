@@ -179,6 +179,10 @@ class Streams:
             subscription.credits = min(subscription.credits + count, 64)
             self._push(subscription)
 
+    def cancel(self, id_: int) -> None:
+        """The client gave the subscription up before it knew of it."""
+        self._drop(id_)
+
     def _drop(self, id_: int) -> None:
         subscription = self._subscriptions.pop(id_, None)
         if subscription is not None:

@@ -71,14 +71,14 @@ class Link:
 
     info: HostInfo
 
-    def __init__(self, transport: Transport, nonce: str, *, target: str = "", silence: float = 15.0) -> None:
+    def __init__(self, transport: Transport, nonce: str, *, target: str = "", silence: float = 15.0, beat: float = 1.0) -> None:
         self.target = target
         self.received = self.sent = 0
         self.last_frame: float | None = None
         self.rtt: float | None = None
         self.banner = ""
         self.ended: asyncio.Future[HostError] = asyncio.get_running_loop().create_future()
-        self._transport, self._silence = transport, silence
+        self._transport, self._silence, self._interval = transport, silence, beat
         self._mark = b"\0" + nonce.encode() + b"\0"
         self._decoder: Decoder | None = None  # once the nonce has come
         self._preamble = bytearray()
@@ -89,7 +89,7 @@ class Link:
         self._beats: dict[int, float] = {}
         self._unheard = 0
         self._tasks: set[asyncio.Task[None]] = set()
-        self._closing = False
+        self._shutting: asyncio.Task[None] | None = None
 
     # -------------------------------------------------------------------------------------------------------- the start
 
@@ -240,7 +240,7 @@ class Link:
     async def _beat(self) -> None:
         while not self.ended.done():
             # counted in heartbeats, not in seconds: a client that was stopped for a while must first read what waits for it
-            if self._unheard >= self._silence:
+            if self._unheard * self._interval >= self._silence:
                 why = f"nothing came from the host for {self._silence:g} s"
                 self._fail(HostError("connection", why, kind="timeout", retry=True))
                 return
@@ -250,7 +250,7 @@ class Link:
             for old in list(self._beats)[:-64]:
                 del self._beats[old]
             self._send(frames.BEAT, id_, {})
-            await asyncio.sleep(1)
+            await asyncio.sleep(self._interval)
 
     # --------------------------------------------------------------------------------------------------------- requests
 
@@ -361,8 +361,7 @@ class Link:
                 waiter.future.set_exception(_again(error))
         self._waiters.clear()
         self._streams.clear()
-        if not self._closing:
-            self._spawn(self._shut())
+        self._shutting = asyncio.create_task(self._shut())
 
     async def _shut(self) -> None:
         try:
@@ -373,18 +372,14 @@ class Link:
             log.warning("closing the connection to %s: %s", self.target, error)
 
     async def close(self) -> None:
-        if self._closing:
-            return
-        self._closing = True
-        already = self.ended.done()
         self._fail(HostError("connection", "closed by this client", kind="closed"))
-        if not already:
-            await self._shut()
+        assert self._shutting is not None
+        await asyncio.wait([self._shutting], timeout=1)
         tasks = [task for task in self._tasks if task is not asyncio.current_task()]
         for task in tasks:
-            if not already:
-                task.cancel()
-        await asyncio.wait(tasks, timeout=1) if tasks else None
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=1)
 
 
 async def open_link(
@@ -394,22 +389,22 @@ async def open_link(
     target: str = "",
     early: Callable[[Link], None] | None = None,
     silence: float = 15.0,
+    beat: float = 1.0,
     blob: bytes | None = None,
 ) -> Link:
     """Start the agent over a transport whose shell runs ``bootstrap.command(nonce)``, and greet it.
 
     ``early(link)`` is called before anything has come back: requests and subscriptions that it starts as tasks go out
     together with the agent's modules, so they cost no round trip of their own. Raises `HostError`; the transport is closed
-    then. ``blob`` defaults to `bootstrap.bundle`.
+    then. ``silence`` and ``beat`` are seconds. ``blob`` defaults to `bootstrap.bundle`.
     """
-    link = Link(transport, nonce, target=target, silence=silence)
+    link = Link(transport, nonce, target=target, silence=silence, beat=beat)
     try:
         link._start(await asyncio.to_thread(bootstrap.bundle) if blob is None else blob)
         greeting = asyncio.ensure_future(link._greet())
         if early is not None:
             early(link)
         try:
-            await transport.drain()
             await greeting
         finally:
             greeting.cancel()

@@ -77,7 +77,12 @@ class LocalTransport:
 
 
 async def connect_local(
-    early: Callable[[Link], None] | None = None, *, shell: str = "/bin/sh", watchdog: float = 60.0, silence: float = 15.0
+    early: Callable[[Link], None] | None = None,
+    *,
+    shell: str = "/bin/sh",
+    watchdog: float = 60.0,
+    silence: float = 15.0,
+    blob: bytes | None = None,
 ) -> Link:
     """Start an agent on this machine. ``early`` as for `open_link`. Raises `HostError`."""
     nonce = bootstrap.new_nonce()
@@ -94,4 +99,4 @@ async def connect_local(
         )
     except OSError as error:
         raise HostError("start the agent", f"{shell}: {error.strerror}", kind="other") from error
-    return await open_link(LocalTransport(process), nonce, target="local", early=early, silence=silence)
+    return await open_link(LocalTransport(process), nonce, target="local", early=early, silence=silence, blob=blob)
