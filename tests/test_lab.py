@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import io
 import json
 import os
@@ -10,6 +11,7 @@ import struct
 import subprocess
 import sys
 import time
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,8 @@ from eagletui.labparts.paths import Lab, default_root, find_lab
 from eagletui.labparts.report import LabError, TerminalReporter
 from eagletui.labparts.running import Child, error_line, run, tail_line
 from eagletui.labparts.steps import Step, Work
+from eagletui.paths import assets_path
+from eagletui.profiles import load_profiles
 from eagletui.records import JobState
 
 
@@ -396,6 +400,54 @@ def test_a_missing_shard_is_noticed(lab: Lab) -> None:
     (lab.sharded / "model-00007-of-00016.safetensors").unlink()
     with pytest.raises(LabError, match="has 15 shards and 15 of 16 tensors"):
         steps.check_model(work)
+
+
+def test_the_profiles_servers_live_in_the_environment_of_the_lab(short: Path, recipe: Recipe) -> None:
+    """Whatever the engine writes, it writes into the lab, so that it goes with the lab."""
+    lab = Lab(short)
+    labs.up(short, reporter=Heard())
+    ours = steps.environment(lab)
+    profiles, _ = load_profiles("local", lab=lab)
+    for name in ("lab-plain", "lab-eagle3", "lab-slow"):
+        env = dict(profiles[name].env)
+        if name == "lab-slow":
+            assert env.pop("LAB_SHARD_DELAY") == "8"
+            assert env.pop("PYTHONPATH") == str(lab.slow)
+        assert {key: ours.get(key) for key in env} == env
+
+
+class Bar:
+    """What a progress bar is to the engine's loader: an iterable over an iterable."""
+
+    def __init__(self, items: list[Any], **options: Any) -> None:
+        self.items = items
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from self.items
+
+
+@pytest.mark.parametrize(("delay", "waits"), [("2.5", [2.5, 2.5]), ("0", []), ("", [])])
+def test_the_slow_plugin_waits_for_each_weight_file_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, delay: str, waits: list[float]
+) -> None:
+    loader = types.ModuleType("vllm.model_executor.model_loader")
+    loader.weight_utils = types.SimpleNamespace(tqdm=Bar)  # type: ignore[attr-defined]
+    for name in ("vllm", "vllm.model_executor"):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    monkeypatch.setitem(sys.modules, loader.__name__, loader)
+    monkeypatch.setenv("LAB_SHARD_DELAY", delay)
+    monkeypatch.syspath_prepend(str(assets_path("lab", "slow")))
+    monkeypatch.delitem(sys.modules, "eagletui_lab_slow", raising=False)
+    (entry,) = importlib.metadata.entry_points(group="vllm.general_plugins", name="eagletui_lab_slow")
+    plugin = entry.load()
+    slept: list[float] = []
+    monkeypatch.setattr(sys.modules["eagletui_lab_slow"].time, "sleep", slept.append)
+    plugin()
+    plugin()  # the engine may call it more than once in a process: the delay stays one
+    files = ["/m/model-1.safetensors", "/m/model-2.safetensors"]
+    assert list(loader.weight_utils.tqdm(files, desc="shards")) == files
+    assert list(loader.weight_utils.tqdm([1, 2])) == [1, 2]
+    assert slept == waits
 
 
 def test_the_training_questions_are_all_different() -> None:

@@ -115,6 +115,7 @@ def environment(lab: Lab) -> dict[str, str]:
     env.update(
         TMPDIR=str(lab.tmp),
         VLLM_RPC_BASE_PATH=str(lab.tmp),
+        VLLM_CACHE_ROOT=str(lab.root / "cache"),
         HF_HOME=str(lab.root / "hub"),
         HF_HUB_OFFLINE="1",
         VLLM_NO_USAGE_STATS="1",

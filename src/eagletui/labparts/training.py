@@ -86,7 +86,7 @@ def train_drafter(work: Work) -> None:
             turns = [{"from": "human", "value": text}, {"from": "gpt", "value": "-"}]
             file.write(json.dumps({"id": f"p{number}", "conversations": turns}) + "\n")
     tool = str(lab.speculators)
-    with server(work) as address:
+    with server(work, "--enforce-eager") as address:  # a compilation takes longer than it saves here
         work.run(
             "drafter", tool, "regenerate-responses", "--endpoint", f"{address}/v1/chat/completions", "--dataset", str(questions),
             "--limit", str(SAMPLES), "--concurrency", "16", "--max-tokens", "160", "--resume", "--outfile", str(answers),
