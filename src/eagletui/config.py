@@ -19,7 +19,6 @@ What is wrong is told with file, line, what was expected and what to do, and lef
 
 from __future__ import annotations
 
-import math
 import re
 import tomllib
 from collections.abc import Callable, Mapping
@@ -162,7 +161,7 @@ class _Reader:
         for name in hosts:
             table = self._table(hosts, name, ("hosts",))
             own[name] = self._fields(table, ("hosts", name), _HOST_FIELDS)
-        keys = {}
+        keys: dict[str, str] = {}
         for name, value in wishes.items():
             self._take(keys, name, value, ("keys",), _keys)
         return Config(settings, own, keys, tuple(self._notices))
@@ -200,9 +199,9 @@ class _Reader:
 
     def _unknown(self, name: str, path: tuple[str, ...], known: list[str]) -> None:
         near = get_close_matches(name, known, 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known here: {', '.join(sorted(known))}"
+        hint = f"ignored; did you mean {near[0]!r}?" if near else f"ignored; known here: {', '.join(sorted(known))}"
         where = f" in [{'.'.join(path)}]" if path else ""
-        self._note((*path, name), f"unknown setting {name!r}{where}", f"{hint} Ignored until then" if near else f"{hint}; ignored")
+        self._note((*path, name), f"unknown setting {name!r}{where}", hint)
 
     def _note(self, path: tuple[str, ...], what: str, remedy: str) -> None:
         self._notices.append(Notice(self._path, line_of(self._text, path), what, remedy))
@@ -213,8 +212,7 @@ def _seconds(least: float) -> Callable[[Any], float]:
         if (
             isinstance(value, bool)
             or not isinstance(value, (int, float))
-            or not math.isfinite(value)
-            or not least <= value <= 3600
+            or not least <= value <= 3600  # also NaN, for which no comparison holds
         ):
             raise _Wrong(f"seconds, {least:g} to 3600")
         return float(value)

@@ -7,8 +7,9 @@ becomes an alert that names its stream, and the other streams go on.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from eagletui.hosts.base import HostError, Listener, Push
@@ -65,38 +66,58 @@ class Watch:
         self._clock, self._wall = clock, wall
         self._alarms = Alarms(store, clock)
         self._ends: dict[str, Callable[[], Awaitable[None]]] = {}
-        self._looks: dict[str, int] = {}
+        self._lookers: dict[str, int] = {}
+        self._pace: asyncio.Task[None] | None = None
+        self._processes_interval = self.intervals.processes
         self._last_boot: float | None = None
         self._began: float | None = None
         self._offsets: list[float] = []
         self._counts = dict.fromkeys(STREAMS, 0)
         self._refused: set[str] = set()
-        self._waiters: dict[str, list[asyncio.Future[None]]] = {}
+        self._unreached: set[str] = set()
+        self._fresh: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._waiters: dict[str, list[asyncio.Future[None]]] = {}
 
     async def start(self, streams: tuple[str, ...] = tuple(STREAMS)) -> None:
-        """Subscribe to the streams, all in one round trip; one that the host refuses becomes an alert, not an error."""
+        """Subscribe to the streams, all in one round trip; one that the host refuses becomes an alert, not an error.
+
+        May be called before the session is connected.
+        """
         await asyncio.gather(*(self._subscribe(name, getattr(self.intervals, name)) for name in streams))
 
     async def stop(self) -> None:
         """End the subscriptions."""
-        for task in tuple(self._tasks):
+        for task in [*self._tasks, *([self._pace] if self._pace is not None else [])]:
             task.cancel()
         ends, self._ends = list(self._ends.values()), {}
-        for result in await asyncio.gather(*(end() for end in ends), return_exceptions=True):
-            # a link that is down takes its subscriptions with it: nothing to end there
-            if isinstance(result, BaseException) and not isinstance(result, HostError):
-                raise result
+        await asyncio.gather(*(_quietly(end) for end in ends))
 
     def look(self, topic: str, on: bool) -> None:
         """A screen begins or ends to show ``topic``: the process table is then sampled more often. Counts its lookers."""
-        before = self._looks.get(topic, 0)
-        self._looks[topic] = now = max(0, before + (1 if on else -1))
-        if topic == "processes" and (before > 0) != (now > 0):
-            interval = self.intervals.processes_looked_at if now else self.intervals.processes
-            task = asyncio.ensure_future(self._resubscribe(topic, interval))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        self._lookers[topic] = max(0, self._lookers.get(topic, 0) + (1 if on else -1))
+        if topic == "processes" and self._pace is None and self._ends:
+            self._pace = asyncio.ensure_future(self._set_pace())
+
+    async def settled(self) -> None:
+        """Wait until a changed pace is in force."""
+        if self._pace is not None:
+            await self._pace
+
+    async def _set_pace(self) -> None:
+        """Bring the subscription to the pace that is wanted, which may change again meanwhile."""
+        try:
+            while self._processes_interval != (wanted := self._wanted_interval()):
+                end = self._ends.pop("processes", None)
+                if end is not None:
+                    await _quietly(end)
+                await self._subscribe("processes", wanted)
+        finally:
+            self._pace = None
+
+    def _wanted_interval(self) -> float:
+        looked_at = self._lookers.get("processes", 0) > 0
+        return min(self.intervals.processes_looked_at, self.intervals.processes) if looked_at else self.intervals.processes
 
     async def sample(self, stream: str, number: int = 1) -> None:
         """Wait until ``number`` pushes of ``stream`` have come since the start, or the host has refused it."""
@@ -120,7 +141,17 @@ class Watch:
             self._on_info(info)
         if before in ("online", "stale") and connection.state not in ("online", "stale") and self._last_boot is not None:
             telemetry.gap(self.store, self._last_boot)
+            self._fresh.clear()
+        if connection.state == "online":
+            for name in sorted(self._unreached):
+                self._spawn(self._subscribe(name, getattr(self.intervals, name)))
+            self._unreached.clear()
         self.store.changed("connection")
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _on_info(self, info: HostInfo) -> None:
         known = self.store.info
@@ -131,11 +162,19 @@ class Watch:
         self.store.changed("info")
 
     def _on_reboot(self, info: HostInfo) -> None:
-        """Host times start again at zero: the old series would lie in the future of the new ones."""
+        """Host times start again at zero: the old series would lie in the future of the new ones.
+
+        Streams that have sent since the connection came back are of the new life already, and keep what they sent.
+        """
         self.store.drop_series(lambda key: False)
-        self.store.host = self.store.gpus = self.store.gpu_summary = None
-        self.store.outliers, self.store.processes = {}, ()
-        for group in STREAMS:
+        if "host" not in self._fresh:
+            self.store.host = None
+        if "gpus" not in self._fresh:
+            self.store.gpus = self.store.gpu_summary = None
+            self.store.outliers = {}
+        if "processes" not in self._fresh:
+            self.store.processes = ()
+        for group in set(STREAMS) - self._fresh:
             self._alarms.forget(group)
         self._last_boot = None
         at = time.strftime("%H:%M", time.localtime(info.wall - info.boot))
@@ -155,29 +194,26 @@ class Watch:
 
     async def _subscribe(self, name: str, interval: float) -> None:
         self._refused.discard(name)
+        if name == "processes":
+            self._processes_interval = interval
         try:
             self._ends[name] = await self.session.subscribe(name, interval, self._listen(name))
         except HostError as error:
+            if error.retry or error.kind == "closed":
+                self._unreached.add(name)  # the connection's failure, not the host's answer: asked again once it is there
+                return
             self._refused.add(name)
             self._wake(name)
             self.store.raise_alert(
                 Alert(f"stream:{name}", "warn", f"{name}: no data: {error.why}", self._wall(), "watch", error.remedy or None)
             )
 
-    async def _resubscribe(self, name: str, interval: float) -> None:
-        end = self._ends.pop(name, None)
-        if end is not None:
-            try:
-                await end()
-            except HostError:
-                pass  # the link is down; the session forgets the subscription with it, and the next one is made below
-        await self._subscribe(name, interval)
-
     def _listen(self, name: str) -> Listener:
         def listener(push: Push) -> None:
             try:
                 STREAMS[name](self.store, push.doc, push.boot)
                 self._last_boot = push.boot
+                self._fresh.add(name)
                 self._judge(name, push)
             except Exception as error:  # noqa: BLE001 - whatever one document holds, the others must go on; it is shown
                 self.store.raise_alert(
@@ -217,3 +253,9 @@ class Watch:
         self._offsets.append(host_wall + (self.store.connection.rtt or 0.0) / 2 - self._wall())
         del self._offsets[:-8]
         self.store.clock_offset = max(self._offsets)
+
+
+async def _quietly(end: Callable[[], Awaitable[None]]) -> None:
+    """End a subscription. A link that is down has taken it along: there is nothing left to end then."""
+    with contextlib.suppress(HostError):
+        await end()

@@ -30,7 +30,7 @@ HOST_SERIES = ("cpu", "cpu_iowait", "load1", "net_rx", "net_tx")
 
 def record_host(store: Store, doc: Mapping[str, Any], boot: float) -> None:
     """A push of the stream ``host``: `HostSample`, and its series at host time ``boot``."""
-    sample = host_from_doc(doc)
+    sample = host_from_doc(doc, boot)
     store.host = sample
     for name in HOST_SERIES:
         store.track(("host", name), boot, getattr(sample, name))
@@ -55,7 +55,7 @@ def record_gpus(store: Store, doc: Mapping[str, Any], boot: float) -> None:
 
     While NVML hangs (``stale_since``) or a card is lost, the last values are old: the series get a gap, not a flat line.
     """
-    board = board_from_doc(doc)
+    board = board_from_doc(doc, boot)
     store.gpus = board
     store.gpu_summary = summarise(board)
     store.outliers = outliers(board)
@@ -77,9 +77,9 @@ def _gap_of_missing(store: Store, board: GpuBoard, boot: float) -> None:
                 series.push(boot, None)
 
 
-def record_processes(store: Store, doc: Mapping[str, Any], _boot: float) -> None:
-    """A push of the stream ``processes``: the process table."""
-    store.processes = processes_from_doc(doc)
+def record_processes(store: Store, doc: Mapping[str, Any], boot: float) -> None:
+    """A push of the stream ``processes``: the process table, with ages at host time ``boot``."""
+    store.processes = processes_from_doc(doc, boot, store.info.clock_ticks if store.info is not None else 100)
     store.changed("processes")
 
 

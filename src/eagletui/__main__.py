@@ -1,0 +1,5 @@
+"""``python -m eagletui``."""
+
+from eagletui.cli import main
+
+raise SystemExit(main())

@@ -1,0 +1,41 @@
+"""``eagletui connect TARGET``: the dashboard.
+
+The connection comes first, so that what SSH has to ask is asked in the plain terminal; while the network is awaited, the
+dashboard's modules are imported in a thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from importlib import import_module
+
+from eagletui.cli.errors import Exit, say
+from eagletui.cli.parser import given_by
+from eagletui.commands import open_desk
+from eagletui.hosts.prompts import TerminalPrompter
+from eagletui.hosts.target import parse_target
+
+
+def run(options: argparse.Namespace) -> int:
+    target = parse_target(options.target)
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        say(f"connect: this is no terminal - run it in one (ssh -t when it is remote), or use `eagletui status {target}`")
+        return Exit.USAGE
+    return asyncio.run(_connect(options))
+
+
+async def _connect(options: argparse.Namespace) -> int:
+    screens = asyncio.create_task(asyncio.to_thread(import_module, "eagletui.app"))
+    try:
+        desk = await open_desk(parse_target(options.target), TerminalPrompter(), given_by(options))
+    except BaseException:
+        await screens  # a thread cannot be stopped halfway; this takes a tenth of a second
+        raise
+    try:
+        app = (await screens).EagleApp(desk.store, desk, readonly=desk.readonly, keys=desk.config.keys)
+        code: int | None = await app.run_async()
+    finally:
+        await desk.close()
+    return code or Exit.OK

@@ -1,0 +1,95 @@
+"""The verbs and their arguments: one table, from which the parser, the help and docs/commands.md come."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple, NoReturn
+
+from eagletui import __version__
+
+TARGET = "[USER@]HOST[:PORT], an alias of ~/.ssh/config, or `local` for this machine"
+
+
+class Verb(NamedTuple):
+    """One command: its ``name``, one line of ``help``, the ``module`` whose ``run(options) -> int`` does it, its arguments."""
+
+    name: str
+    help: str
+    module: str
+    arguments: Callable[[argparse.ArgumentParser], None]
+
+
+class Parser(argparse.ArgumentParser):
+    """An `ArgumentParser` whose errors are one line with a remedy, exit code 2."""
+
+    def error(self, message: str) -> NoReturn:
+        print(f"eagletui: arguments: {_reworded(message)} - see `{self.prog} --help`", file=sys.stderr)
+        self.exit(2)
+
+
+def _reworded(message: str) -> str:
+    if message.startswith("argument COMMAND: invalid choice: "):
+        word = message.split("'")[1]
+        from difflib import get_close_matches
+
+        near = get_close_matches(word, [verb.name for verb in VERBS], 1)
+        return f"no command {word!r}" + (f", did you mean {near[0]!r}?" if near else "")
+    if message == "the following arguments are required: COMMAND":
+        return "no command given"
+    return message.replace("the following arguments are required", "missing")
+
+
+def _connection(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("target", metavar="TARGET", help=TARGET)
+    ssh = parser.add_argument_group("reaching the host")
+    ssh.add_argument("--identity", metavar="FILE", help="private key to log in with, instead of the configured ones")
+    ssh.add_argument("--no-ssh-config", action="store_true", help="do not read ~/.ssh/config")
+    ssh.add_argument("--strict", action="store_true", help="never ask: refuse a host whose key is not known")
+
+
+def given_by(options: argparse.Namespace) -> dict[str, Any]:
+    """What the command line says about a host's settings; what it does not say is not in it."""
+    given: dict[str, Any] = {}
+    if options.identity:
+        given["identity"] = options.identity
+    if options.no_ssh_config:
+        given["ssh_config"] = False
+    if options.strict:
+        given["strict"] = True
+    if getattr(options, "readonly", False):
+        given["readonly"] = True
+    return given
+
+
+def _connect(parser: argparse.ArgumentParser) -> None:
+    _connection(parser)
+    parser.add_argument("--readonly", action="store_true", help="watch only: nothing can be started, stopped or changed")
+
+
+def _with_json(parser: argparse.ArgumentParser) -> None:
+    _connection(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
+
+
+VERBS = (
+    Verb("connect", "open the dashboard of a host", "eagletui.cli.connect", _connect),
+    Verb("status", "print one snapshot: GPUs, host, servers, jobs, alerts", "eagletui.cli.status", _with_json),
+    Verb("doctor", "check what works between here and a host, and say how to mend the rest", "eagletui.cli.doctor", _with_json),
+)
+
+
+def build_parser() -> Parser:
+    """The whole parser; ``options.verb`` names the command."""
+    parser = Parser(
+        prog="eagletui",
+        description="A terminal dashboard for one remote multi-GPU host, over one SSH connection.",
+        epilog="Watching installs nothing on the host and needs no root. Exit codes: docs/commands.md.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"eagletui {__version__}")
+    verbs = parser.add_subparsers(dest="verb", metavar="COMMAND", required=True, parser_class=Parser)
+    for verb in VERBS:
+        verb.arguments(verbs.add_parser(verb.name, help=verb.help, description=verb.help[0].upper() + verb.help[1:] + "."))
+    return parser

@@ -1,0 +1,149 @@
+"""A snapshot of the store, as lines of text for 80 columns and as one JSON object. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from textwrap import wrap
+from typing import Any
+
+from eagletui import __version__, text
+from eagletui.records import GpuSample, HostSample, JobState
+from eagletui.store import Store
+
+WIDTH = 80
+_SERVER = "serve"
+_RANK = {"bad": 0, "warn": 1, "info": 2}
+
+
+def as_object(store: Store) -> dict[str, Any]:
+    """The shape of ``status --json``: keys are added, never renamed; what is not available is null."""
+    jobs = sorted(store.jobs.values(), key=lambda job: job.started)
+    return {
+        "version": __version__,
+        "target": store.connection.target or None,
+        "host": _host_object(store),
+        "gpus": [_object(card) for card in store.gpus.cards] if store.gpus is not None else [],
+        "gpus_problem": store.gpus.problem if store.gpus is not None else "no answer",
+        "servers": [_object(job) for job in jobs if job.kind == _SERVER],
+        "jobs": [_object(job) for job in jobs if job.kind != _SERVER],
+        "alerts": [alert._asdict() for alert in sorted(store.alerts.values(), key=lambda a: (_RANK.get(a.severity, 3), a.wall))],
+    }
+
+
+def _host_object(store: Store) -> dict[str, Any]:
+    info = _object(store.info) if store.info is not None else {}
+    sample = _object(store.host) if store.host is not None else dict.fromkeys(HostSample._fields)
+    board = store.gpus
+    return {
+        **info,
+        **sample,
+        "clock_offset": store.clock_offset,
+        "driver": board.driver if board else None,
+        "cuda": board.cuda if board else None,
+    }
+
+
+def _object(record: Any) -> dict[str, Any]:
+    """A record with all its fields, None where nothing is known; nested records likewise."""
+    return {name: _plain(value) for name, value in record._asdict().items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return _object(value) if hasattr(value, "_fields") else [_plain(item) for item in value]
+    return value
+
+
+# --------------------------------------------------------------------------------------------------------------- text
+
+
+def as_lines(store: Store) -> list[str]:
+    """The snapshot as text, at most `WIDTH` cells wide."""
+    parts = [*_host_lines(store), *_gpu_lines(store), *_job_lines(store), *_alert_lines(store)]
+    return [text.fold(text.clean(line.rstrip()), WIDTH) for line in parts]
+
+
+def _host_lines(store: Store) -> Iterator[str]:
+    info, sample = store.info, store.host
+    name = f"{info.user}@{info.hostname}" if info is not None else "-"
+    up = text.duration(None if sample is None else sample.uptime if sample.uptime is not None else sample.boot)
+    yield f"{name}  up {up}  {info.os_name if info is not None else ''}  {_link(store)}"
+    if sample is None:
+        yield "host    no data"
+        return
+    used = None if sample.mem_total is None or sample.mem_available is None else sample.mem_total - sample.mem_available
+    net = f"in {text.rate(sample.net_rx)} out {text.rate(sample.net_tx)}"
+    yield (
+        f"host    cpu {text.percent(sample.cpu)}  load {text.number(sample.load1, 1)}  "
+        f"ram {text.gib(used)}/{text.gib(sample.mem_total)} GiB  net {net}"
+    )
+    shm = None if sample.shm_total is None or sample.shm_used is None else sample.shm_total - sample.shm_used
+    disks = [f"{disk.mount} {text.size(disk.free)}" for disk in sample.disks]
+    yield "free    " + "  ".join([*disks[:4], f"/dev/shm {text.size(shm)}"])
+
+
+def _link(store: Store) -> str:
+    link = store.connection
+    return f"{link.transport} {text.millis(link.rtt)}" if link.transport != "local" else "this machine"
+
+
+def _gpu_lines(store: Store) -> Iterator[str]:
+    board, summary = store.gpus, store.gpu_summary
+    if board is None:
+        yield "gpus    no answer"
+        return
+    if not board.cards:
+        yield f"gpus    none: {board.problem or 'no NVIDIA driver'}"
+        return
+    if summary is not None:
+        yield (
+            f"gpus    {summary.answering} of {summary.expected}  util {text.percent(summary.util)}  "
+            f"mem {text.gib(summary.mem_used)}/{text.gib(summary.mem_total)} GiB  {text.watts(summary.power)}  "
+            f"hottest {text.number(summary.temp)} C  driver {board.driver or '-'}"
+        )
+    yield f"  {'#':>2} {'card':<28} {'util':>5} {'mem GiB':>9} {'power':>7} {'temp':>4} {'SM MHz':>6} {'link':>6}"
+    for card in board.cards:
+        yield _card_line(card)
+
+
+def _card_line(card: GpuSample) -> str:
+    head = f"  {card.number:>2} {text.pad(text.short_card(card.name), 28)}"
+    if card.lost is not None:
+        return f"{head} LOST: {card.lost}"
+    link = f"g{card.pcie_gen}x{card.pcie_width}" if card.pcie_gen is not None and card.pcie_width is not None else "-"
+    throttle = "" if not card.throttle else "  " + ", ".join(card.throttle)
+    return (
+        f"{head} {text.percent(card.util):>5} {text.gib(card.mem_used) + '/' + text.gib(card.mem_total):>9} "
+        f"{text.watts(card.power):>7} {text.number(card.temp):>4} {text.number(card.clock_sm):>6} {link:>6}{throttle}"
+    )
+
+
+def _job_lines(store: Store) -> Iterator[str]:
+    jobs = sorted(store.jobs.values(), key=lambda job: (job.ended is not None, -job.started))
+    for title, chosen in (("servers", [j for j in jobs if j.kind == _SERVER]), ("jobs", [j for j in jobs if j.kind != _SERVER])):
+        if not chosen:
+            yield f"{title:<7} none"
+        for number, job in enumerate(chosen):
+            yield f"{title if number == 0 else '':<7} {_job_line(job)}"
+
+
+def _job_line(job: JobState) -> str:
+    state = job.health or job.state
+    if job.ended is not None and job.rc is not None:
+        state += f" ({job.rc})"
+    port = f" :{job.port}" if job.port is not None else ""
+    engine = " ".join(part for part in (job.engine, job.engine_version) if part)
+    return f"{text.pad(job.name, 20)} {engine or job.kind}{port} {state}  {job.detail or ''}"
+
+
+def _alert_lines(store: Store) -> Iterator[str]:
+    alerts = sorted(store.alerts.values(), key=lambda alert: (_RANK.get(alert.severity, 3), alert.wall))
+    if not alerts:
+        yield "alerts  none"
+    for number, alert in enumerate(alerts):
+        head = f"{'alerts' if number == 0 else '':<7} {alert.severity:<4} "
+        yield from wrap(text.clean(alert.text), WIDTH, initial_indent=head, subsequent_indent=" " * len(head))
+        if alert.remedy:
+            yield from wrap(
+                text.clean(alert.remedy), WIDTH, initial_indent=" " * len(head) + "-> ", subsequent_indent=" " * (len(head) + 3)
+            )

@@ -1,0 +1,50 @@
+"""``eagletui status TARGET``: one snapshot, as text or as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+
+from eagletui.cli.errors import Exit
+from eagletui.cli.parser import given_by
+from eagletui.cli.snapshot import as_lines, as_object
+from eagletui.commands import Desk, open_desk
+from eagletui.hosts.prompts import TerminalPrompter
+from eagletui.hosts.target import parse_target
+
+FIRST = 8.0
+"""Seconds to wait for the first sample of each stream; a hanging driver must not hold the snapshot up for ever."""
+SECOND = 1.5
+"""Seconds after it for the host's second sample, from which its rates (cpu, network, disks) come."""
+STREAMS = ("host", "gpus", "jobs")
+INTERVALS = {"host": 0.7, "gpus": 1.0, "jobs": 2.0}
+
+
+def run(options: argparse.Namespace) -> int:
+    return asyncio.run(_status(options))
+
+
+async def _status(options: argparse.Namespace) -> int:
+    given = {**given_by(options), "intervals": INTERVALS}
+    desk = await open_desk(parse_target(options.target), TerminalPrompter(), given, STREAMS)
+    try:
+        await _sample(desk)
+    finally:
+        await desk.close()
+    if options.json:
+        print(json.dumps(as_object(desk.store), indent=2, allow_nan=False))
+    else:
+        print("\n".join(as_lines(desk.store)))
+    return Exit.OK
+
+
+async def _sample(desk: Desk) -> None:
+    # a stream that stays silent is shown as not available, with the alert that says so
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(FIRST):
+            await asyncio.gather(*(desk.watch.sample(name, 1) for name in STREAMS))
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(SECOND):
+            await desk.watch.sample("host", 2)

@@ -1,0 +1,125 @@
+"""What can be done with a host: one function each, used by the keys of the dashboard and by the command line.
+
+A `Desk` is where one person sits: one host, its session, its store, the watch over it, and what the configuration says of it.
+Functions that change something on the host refuse a read-only desk with a `HostError`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from eagletui.config import Config, HostSettings, load_config
+from eagletui.hosts.base import HostError, Prompter
+from eagletui.hosts.session import Connect, Session, SessionState
+from eagletui.hosts.target import Target
+from eagletui.records import Alert
+from eagletui.store import Connection, Store
+from eagletui.watch.core import STREAMS, Intervals, Watch
+
+
+@dataclass
+class Desk:
+    """One person at one host. ``readonly`` refuses everything that would change something on the host."""
+
+    target: Target
+    session: Session
+    store: Store
+    watch: Watch
+    config: Config = field(default_factory=Config)
+    settings: HostSettings = field(default_factory=HostSettings)
+    readonly: bool = False
+
+    async def close(self) -> None:
+        """End the watch and the connection, within about a second. Jobs on the host go on."""
+        if self.store.connection.state == "online":
+            await self.watch.stop()
+        await self.session.close()
+
+
+def settings_for(config: Config, target: Target, given: Mapping[str, Any]) -> HostSettings:
+    """What holds for ``target``: the command line's ``given`` before the host's own settings, these before the global ones."""
+    return replace(config.for_host(*dict.fromkeys((target.host, str(target)))), **given)
+
+
+def connector(target: Target, settings: HostSettings, prompter: Prompter | None, notice: Callable[[str], None]) -> Connect:
+    """What connects to ``target``, as often as it is called; ``notice`` is told what a person should know."""
+    if target.local:
+        from eagletui.hosts.local import connect_local
+
+        return connect_local
+    from eagletui.hosts import ssh
+
+    return ssh.connector(
+        target, prompter, strict=settings.strict, config=settings.ssh_config, identity=settings.identity, notice=notice
+    )
+
+
+async def open_desk(
+    target: Target, prompter: Prompter | None, given: Mapping[str, Any], streams: tuple[str, ...] = tuple(STREAMS)
+) -> Desk:
+    """Connect to ``target``, watch its ``streams``, and sit down. Raises `HostError` when the first attempt fails.
+
+    ``given`` is what the command line says of the host's settings. Complaints about the configuration, and what connecting
+    has to tell, become alerts.
+    """
+    config = await asyncio.to_thread(load_config)
+    settings = settings_for(config, target, given)
+    store = Store()
+    for notice in config.notices:
+        warn(store, f"config:{notice.line}:{notice.what}", f"{notice.file.name}:{notice.line or 1}: {notice.what}", notice.remedy)
+
+    def on_state(state: SessionState) -> None:
+        desk.watch.on_state(_connection(state), session.info if state.state == "online" else store.info)
+
+    session = Session(
+        connector(target, settings, prompter, lambda line: warn(store, f"ssh:{line}", line)),
+        on_state,
+        target=str(target),
+        transport="local" if target.local else "ssh",
+    )
+    store.connection = _connection(session.state)
+    intervals = Intervals()._replace(**settings.intervals)
+    watch = Watch(session, store, intervals=intervals, expected_cards=settings.gpus)
+    desk = Desk(target, session, store, watch, config, settings, settings.readonly)
+    # subscribed before the connection is there: the subscriptions then travel with the agent's own modules
+    starting = asyncio.create_task(watch.start(streams))
+    try:
+        await session.open()
+    finally:
+        await starting  # ends at once: the session is either online or closed now
+    return desk
+
+
+def _connection(state: SessionState) -> Connection:
+    return Connection(**{name: getattr(state, name) for name in Connection._fields})
+
+
+def warn(store: Store, key: str, text: str, remedy: str | None = None) -> None:
+    """Raise an alert about something on this side."""
+    store.raise_alert(Alert(key, "warn", text, time.time(), "eagletui", remedy))
+
+
+def retry(desk: Desk) -> None:
+    """Try to connect again at once: after a person has mended what was in the way, or instead of waiting longer."""
+    desk.session.retry_now()
+
+
+def acknowledge(desk: Desk, keys: Iterable[str] | None = None) -> list[Alert]:
+    """Acknowledge these alerts, all of them when None; returns those that were not acknowledged before."""
+    wanted = list(desk.store.alerts) if keys is None else [key for key in keys if key in desk.store.alerts]
+    fresh = [desk.store.alerts[key] for key in wanted if not desk.store.alerts[key].acknowledged]
+    if fresh:
+        desk.store.acknowledge([alert.key for alert in fresh])
+    return fresh
+
+
+def may_change(desk: Desk, what: str) -> None:
+    """Raises `HostError` when this desk is read-only."""
+    if desk.readonly:
+        raise HostError(
+            what, "this session is read-only", "connect without --readonly (and readonly in config.toml)", kind="config"
+        )
