@@ -102,7 +102,10 @@ class Disk(NamedTuple):
 
 
 class HostSample(NamedTuple):
-    """The machine at one moment. ``cpu`` is percent of all cores together, 0 to 100."""
+    """The machine at one moment. ``cpu`` is percent of all cores together, 0 to 100.
+
+    ``hung_mounts`` are file systems (network, FUSE) that did not answer; the sizes of their disks are the last known ones.
+    """
 
     boot: float
     cpu: Optional[float] = None
@@ -125,6 +128,7 @@ class HostSample(NamedTuple):
     shm_used: Optional[int] = None
     mem_limit: Optional[int] = None
     mem_limit_used: Optional[int] = None
+    hung_mounts: Optional[Tuple[str, ...]] = None
 
 
 class Process(NamedTuple):

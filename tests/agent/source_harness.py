@@ -1,8 +1,8 @@
 """Runs one telemetry source around a real loop, in a process of its own and under any Python from 3.8 on.
 
 Arguments: ``module:Class`` and a JSON object of `timing` overrides. Each published document goes to stdout as a JSON line, and
-so do ``{"need": module}`` and ``{"error": text}``; stdin takes JSON lines: ``{"start": [interval, params]}``, ``{"provide": path}``,
-``{"stop": 1}``. Ends at the end of stdin.
+so do ``{"need": module}`` and ``{"error": text}``; stdin takes JSON lines: ``{"start": [interval, params]}``,
+``{"provide": path}``, ``{"stop": 1}``. Ends at the end of stdin.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def main() -> None:
         while data:
             data = data[os.write(1, data) :]
 
-    loop = Loop(lambda what, error: say({"error": "%s: %r" % (what, error)}))
+    loop = Loop(lambda what, error: say({"error": f"{what}: {error!r}"}))
     module, _, name = sys.argv[1].partition(":")
     source = getattr(import_module(module), name)(
         Context(loop, say, lambda wanted: say({"need": wanted}), lambda text: say({"log": text}))

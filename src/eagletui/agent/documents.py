@@ -113,10 +113,11 @@ def _is_pid(text: str) -> bool:
 
 
 def host_from_doc(doc: Mapping[str, Any], boot: float = 0.0) -> HostSample:
-    """The ``host`` document as a sample, disks in the order of their mounts."""
+    """The ``host`` document as a sample, disks in the order of their mounts. Uptime is not sent: it is the boot time itself."""
     disks = [_record(Disk, item, mount=mount) for mount, item in _items(doc, "disks")]
     values = _values(HostSample, doc)
     values.setdefault("boot", boot)
+    values.setdefault("uptime", values["boot"])
     return HostSample(disks=tuple(sorted(d for d in disks if d is not None)), **values)
 
 

@@ -14,6 +14,7 @@ from eagletui.agent.gpu_trouble import crash_text, failure_text, hang_text
 from eagletui.agent.hello import has_nvml
 from eagletui.agent.loop import Timer, boot_now
 from eagletui.agent.source import Context, Source
+from eagletui.agent.ticker import Ticker
 from eagletui.agent.worker import Worker, hanging
 
 
@@ -68,9 +69,8 @@ class GpuSource(Source):
         self._interval, self._traffic = 1.0, False
         self._source: Optional[bytes] = None
         self._worker: Optional[Worker] = None
-        self._timer: Optional[Timer] = None
+        self._ticker = Ticker(context.loop, self._tick)
         self._retry: Optional[Timer] = None
-        self._next = 0.0
         self._running = self._ready = self._asked_for_module = False
         self._failures = 0
         self._just_probed = False
@@ -95,17 +95,14 @@ class GpuSource(Source):
         if not self._running:
             self._running, self._failures, self._trouble = True, 0, None
             self._begin()
-        if self._timer is not None:
-            self._timer.cancel()
-        self._next = self.context.loop.now() + (0.0 if self._ready else self._interval)
-        self._timer = self.context.loop.call_later(self._next - self.context.loop.now(), self._tick)
+        self._ticker.start(self._interval, 0.0 if self._ready else self._interval)
 
     def stop(self) -> None:
         self._running = self._ready = False
-        for timer in (self._timer, self._retry):
-            if timer is not None:
-                timer.cancel()
-        self._timer = self._retry = None
+        self._ticker.stop()
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
         if self._worker is not None:
             self._worker.close()
             self._worker = None
@@ -251,10 +248,6 @@ class GpuSource(Source):
     # ------------------------------------------------------------------------------------------------ asking
 
     def _tick(self) -> None:
-        loop = self.context.loop
-        now = loop.now()
-        self._next = max(self._next + self._interval, now + self._interval / 2)
-        self._timer = loop.call_later(self._next - now, self._tick)
         worker = self._worker
         if worker is None:
             if self._trouble is not None or self._hung is not None:

@@ -12,9 +12,9 @@ import time
 from types import ModuleType
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
+from eagletui.agent.rounding import mebibytes, significant, watts
 from eagletui.agent.worker import Answer, Cell
 
-MIB = 1024 * 1024
 Fields = Dict[str, Any]
 
 # NVML's error codes that mean more than "not now"
@@ -55,17 +55,6 @@ class Question(NamedTuple):
     instead: Any = None
 
 
-def rounded_watts(milliwatts: int) -> float:
-    """Watts as shown: 0.1 W steps below 100 W, whole watts above. Finer jitter is not worth a byte of the wire."""
-    watts = milliwatts / 1000.0
-    return round(watts, 1) if watts < 100 else float(round(watts))
-
-
-def two_digits(value: float) -> float:
-    """Two significant digits."""
-    return float("%.1e" % value)
-
-
 def throttle_names(bits: int) -> List[str]:
     """The active reasons by name. "HW slowdown" only says that one of the hardware reasons is active: left out beside one."""
     names = [name for bit, name in THROTTLE if bits & bit]
@@ -80,9 +69,9 @@ def _text(value: Any) -> str:
 
 
 def _memory(info: Any) -> Fields:
-    out = {"mem_used": info.used // MIB * MIB, "mem_total": info.total}
+    out = {"mem_used": mebibytes(info.used), "mem_total": info.total}
     if hasattr(info, "reserved"):
-        out["mem_reserved"] = info.reserved // MIB * MIB
+        out["mem_reserved"] = mebibytes(info.reserved)
     return out
 
 
@@ -125,7 +114,7 @@ GROUPS: Dict[str, Tuple[Question, ...]] = {
     "fast": (
         Question("nvmlDeviceGetUtilizationRates", (), lambda u: {"util": float(u.gpu), "mem_util": float(u.memory)}),
         Question("nvmlDeviceGetMemoryInfo", (0x02000028,), _memory, Question("nvmlDeviceGetMemoryInfo", (), _memory)),
-        Question("nvmlDeviceGetPowerUsage", (), _one("power", rounded_watts)),
+        Question("nvmlDeviceGetPowerUsage", (), _one("power", watts)),
         Question("nvmlDeviceGetTemperature", (0,), _one("temp")),
         Question("nvmlDeviceGetClockInfo", (1,), _one("clock_sm")),
         Question("nvmlDeviceGetClockInfo", (2,), _one("clock_mem")),
@@ -335,14 +324,14 @@ class Asker:
         if before is None or tx < before[1] or rx < before[2] or now <= before[0]:
             return {}  # first reading, or a counter wrapped
         seconds = now - before[0]
-        return {"pcie_tx": two_digits((tx - before[1]) / seconds), "pcie_rx": two_digits((rx - before[2]) / seconds)}
+        return {"pcie_tx": significant((tx - before[1]) / seconds), "pcie_rx": significant((rx - before[2]) / seconds)}
 
     def throughput(self, card: Card) -> Fields:
         """PCIe bytes per second by the call that samples for 20 ms per direction."""
         out: Fields = {}
         for direction, name in ((0, "pcie_tx"), (1, "pcie_rx")):
             try:
-                out[name] = two_digits(self._card(card, "nvmlDeviceGetPcieThroughput", direction) * 1024.0)
+                out[name] = significant(self._card(card, "nvmlDeviceGetPcieThroughput", direction) * 1024.0)
             except Broken:
                 raise
             except Failed as failure:
@@ -378,7 +367,7 @@ class Asker:
                     if kind not in entry[0]:
                         entry[0] = "C+G"
                     if process.usedGpuMemory is not None:
-                        entry[1] = max(entry[1] or 0, process.usedGpuMemory // MIB * MIB)
+                        entry[1] = max(entry[1] or 0, mebibytes(process.usedGpuMemory))
                 break
         return {"processes": found} if told else {}
 

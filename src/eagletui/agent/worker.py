@@ -2,7 +2,7 @@
 
 Parent and child speak JSON objects with a length before each, over two pipes. Before each call that may hang the child writes
 into a `Cell` (memory that both share) what it is about to do, so that a hang or a crash can be told by name. The child is killed
-when an answer is overdue; one that cannot be killed (uninterruptible sleep) stays in `hanging`, and its owner starts no second one.
+when an answer is overdue; while one cannot be killed (uninterruptible sleep) it is `hanging`, and its owner starts no second one.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Worker:
     def ask(
         self, question: Dict[str, Any], got: Callable[[Dict[str, Any]], None], seconds: float, overdue: Callable[[], None]
     ) -> None:
-        """Ask; ``got`` has the answer. After ``seconds`` without one the child is killed, then ``overdue`` called. Not while busy."""
+        """Ask; ``got`` has the answer. After ``seconds`` the child is killed and ``overdue`` called. Not while busy."""
         if self.busy or self.killed or not self._open:
             raise RuntimeError("the worker is busy or has ended")
         data = json.dumps(question, separators=(",", ":")).encode()
