@@ -25,7 +25,7 @@ _UNSAFE = re.compile(
 )
 _ESCAPE = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"  # CSI, with or without its end
-    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d\x9e\x9f])[^\x07\x1b\x9c\n\r]*(?:\x07|\x1b\\|\x9c)?"  # OSC DCS SOS PM APC, to its end or the line's
+    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d\x9e\x9f])[^\x07\x1b\x9c\n\r]*(?:\x07|\x1b\\|\x9c)?"  # OSC, DCS ...
     r"|\x1b[ -/]*[0-~]?"  # everything shorter
 )
 
@@ -106,12 +106,12 @@ def fold(text: str, cap: int) -> str:
         return text[: cap - 1] + FOLD
     if cells(text) <= cap and len(text) <= 2 * cap + 8:
         return text
-    room, used, end = cap - 1, 0, 0
-    for end, char in enumerate(text):  # noqa: B007 - the index where it stops is the result
+    used = 0
+    for end, char in enumerate(text):
         used += _width(char)
-        if used > room or end >= 2 * cap:
-            break
-    return text[:end] + FOLD
+        if used > cap - 1 or end >= 2 * cap:
+            return text[:end] + FOLD
+    return text
 
 
 def pad(text: str, width: int, align: str = "<") -> str:

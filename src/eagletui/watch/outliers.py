@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from statistics import median
 
 from eagletui.records import GpuBoard, GpuSample
@@ -49,8 +49,8 @@ def _word(card: GpuSample, others: Sequence[GpuSample]) -> str | None:
     for name, low, high, share, least in _RULES:
         if name != "util" and not under_load(card):
             continue  # an idle card's clock and power say nothing more
-        get: Callable[[GpuSample], float | None] = lambda sample, field=name: getattr(sample, field)  # type: ignore[misc]
-        mine, theirs = get(card), [value for value in map(get, others) if value is not None]
+        mine: float | None = getattr(card, name)
+        theirs = [value for other in others if (value := getattr(other, name)) is not None]
         if mine is None or len(theirs) < _ENOUGH - 1:
             continue
         usual = median(theirs)

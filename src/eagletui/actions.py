@@ -1,0 +1,228 @@
+"""One table of what the keys do: bindings, footer, help screen, command palette and ``docs/keys.md`` all come from it.
+
+``python -m eagletui.actions`` prints the documentation page. Keys can be changed by action id (`Keymap`).
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+EVERYWHERE, LIST, DIALOG = "everywhere", "list", "dialog"
+NEVER = frozenset(("ctrl+a", "ctrl+b", "ctrl+s", "ctrl+z", "ctrl+q", "ctrl+c"))
+"""Keys that are not ours: tmux, screen, flow control, suspend; and the two that Textual keeps for leaving and copying."""
+
+
+class Action(NamedTuple):
+    """One thing a key does.
+
+    ``scope`` says where: everywhere, in a list, in a dialog, or the name of a screen. ``screen`` is set for the action that
+    shows a screen: ``(name, "module:Class")``. ``writes`` marks what changes the host (absent in a read-only session) and
+    ``destructive`` what ends something, after a question. ``order`` sorts the footer; ``footer`` False keeps it out of there.
+    """
+
+    id: str
+    keys: tuple[str, ...]
+    label: str
+    help: str
+    scope: str = EVERYWHERE
+    order: int = 50
+    footer: bool = True
+    palette: bool = True
+    writes: bool = False
+    destructive: bool = False
+    screen: tuple[str, str] | None = None
+
+
+ACTIONS: tuple[Action, ...] = (
+    # the screens
+    Action(
+        "overview",
+        ("1",),
+        "Overview",
+        "Cards, servers, jobs, host and alerts at a glance",
+        footer=False,
+        screen=("overview", "eagletui.screens.overview:Overview"),
+    ),
+    Action(
+        "gpus",
+        ("2",),
+        "GPUs",
+        "Every card, its history, and the processes on it",
+        footer=False,
+        screen=("gpus", "eagletui.screens.gpus:Gpus"),
+    ),
+    Action(
+        "jobs",
+        ("7",),
+        "Jobs",
+        "Everything that runs and has run on the host",
+        footer=False,
+        screen=("jobs", "eagletui.screens.jobs:Jobs"),
+    ),
+    # in a list
+    Action("open", ("enter",), "open", "Open what the cursor is on: a card, a process, a job, an alert", LIST, 10),
+    Action("find", ("slash",), "find", "Move the cursor to the next row that holds a text", LIST, 20),
+    Action("find_next", ("n",), "next", "Go to the next row that holds the text last looked for", LIST, 21, footer=False),
+    Action("filter", ("f",), "filter", "Show only the rows that hold a text; an empty text shows all again", LIST, 22),
+    Action("sort", ("s",), "sort", "Sort by the next column; a click on a column's head does the same", LIST, 23),
+    Action("copy", ("y",), "copy", "Copy the row under the cursor to this machine's clipboard", LIST, 24),
+    Action("up", ("up",), "up", "One row up", LIST, 90, footer=False, palette=False),
+    Action("down", ("down",), "down", "One row down", LIST, 90, footer=False, palette=False),
+    Action("page_up", ("pageup",), "page up", "One page up", LIST, 90, footer=False, palette=False),
+    Action("page_down", ("pagedown",), "page down", "One page down", LIST, 90, footer=False, palette=False),
+    Action("first", ("home",), "first", "First row", LIST, 90, footer=False, palette=False),
+    Action("last", ("end",), "last", "Last row", LIST, 90, footer=False, palette=False),
+    Action("show_all", ("escape",), "show all", "End a filter", LIST, 91, footer=False, palette=False),
+    # everywhere
+    Action("acknowledge", ("a",), "acknowledge", "Acknowledge the alert under the cursor, else the newest one", order=40),
+    Action("next_list", ("tab",), "next list", "Go to the next list of the screen", order=45, footer=False, palette=False),
+    Action("previous_list", ("shift+tab",), "previous list", "Go to the list before", order=45, footer=False, palette=False),
+    Action("help", ("question_mark",), "help", "Every key, from the same table as this line", order=70),
+    Action("palette", ("ctrl+p",), "commands", "Find a command by its name", order=71, palette=False),
+    Action("theme", (), "colours", "Choose among the colour themes", order=72, footer=False),
+    Action("quit", ("q",), "quit", "Leave; jobs on the host go on", order=80),
+    # in a dialog
+    Action("close", ("escape",), "back", "Back to where you were", DIALOG, 10, palette=False),
+)
+
+BY_ID: Mapping[str, Action] = {action.id: action for action in ACTIONS}
+SCREENS: tuple[Action, ...] = tuple(action for action in ACTIONS if action.screen)
+
+_GLYPHS = {
+    "slash": "/",
+    "question_mark": "?",
+    "escape": "esc",
+    "pageup": "pgup",
+    "pagedown": "pgdn",
+    "full_stop": ".",
+    "comma": ",",
+    "space": "space",
+    "plus": "+",
+    "minus": "-",
+}
+_NAMED = re.compile(
+    r"(?:f(?:[1-9]|1\d|2[0-4])|enter|escape|tab|space|backspace|delete|insert|home|end|pageup|pagedown|up|down|left|right"
+    r"|slash|question_mark|full_stop|comma|plus|minus|colon|semicolon|equals_sign|underscore|exclamation_mark|number_sign"
+    r"|left_square_bracket|right_square_bracket|less_than_sign|greater_than_sign|asterisk|at|tilde|grave_accent)"
+)
+_MODIFIERS = re.compile(r"^(?:(?:ctrl|alt|shift|super)\+)*")
+_SPELLED = {glyph: name for name, glyph in _GLYPHS.items() if len(glyph) == 1}
+
+
+def glyph(key: str) -> str:
+    """A key as people write it: ``question_mark`` is ``?``."""
+    return _GLYPHS.get(key, key)
+
+
+class Keymap(NamedTuple):
+    """The keys in force: per action id. ``problems`` are one-line complaints about the wishes that were not followed."""
+
+    keys: Mapping[str, tuple[str, ...]]
+    problems: tuple[str, ...] = ()
+
+    def shown(self, action: str) -> str:
+        """The first key of an action, for the footer."""
+        keys = self.keys.get(action, ())
+        return glyph(keys[0]) if keys else ""
+
+    def changed(self) -> dict[str, str]:
+        """What differs from the table, in the form Textual takes."""
+        return {id_: ",".join(keys) for id_, keys in self.keys.items() if keys != BY_ID[id_].keys}
+
+
+def keymap(wishes: Mapping[str, str] | None = None) -> Keymap:
+    """The table's keys with ``wishes`` (action id -> keys, comma separated) applied.
+
+    A wish that names no action, no key, a key that is not ours, or one that another action of the same scope has, is left
+    out and named in ``problems``.
+    """
+    keys = {action.id: action.keys for action in ACTIONS}
+    problems: list[str] = []
+    accepted: dict[str, tuple[str, ...]] = {}
+    for id_, text in (wishes or {}).items():
+        parts = ("comma",) if text.strip() == "," else tuple(part.strip() for part in text.split(","))
+        wanted = tuple(_SPELLED.get(part, part) for part in parts)
+        trouble = _trouble(id_, wanted)
+        if trouble:
+            problems.append(f"keys: {trouble}")
+        else:
+            accepted[id_] = wanted
+    for id_, wanted in accepted.items():
+        trial = {**keys, **{other: k for other, k in accepted.items() if other != id_}, id_: wanted}
+        rival = next((o for o in trial if o != id_ and _meet(BY_ID[o], BY_ID[id_]) and set(trial[o]) & set(wanted)), None)
+        if rival is not None:
+            shared = glyph(min(set(trial[rival]) & set(wanted)))
+            problems.append(f"keys: {id_} = {shared!r} is the key of {rival!r} already - give {rival!r} another key as well")
+        else:
+            keys[id_] = wanted
+    return Keymap(keys, tuple(problems))
+
+
+def _trouble(id_: str, wanted: Iterable[str]) -> str | None:
+    if id_ not in BY_ID:
+        return f"there is no action {id_!r} - the ids are in docs/keys.md"
+    for key in wanted:
+        bare = _MODIFIERS.sub("", key)
+        if not (len(bare) == 1 and bare.isprintable() and not bare.isspace()) and not _NAMED.fullmatch(bare):
+            return f"{id_} = {key!r} is not a key - write for example 'x', 'ctrl+x', 'f5' or 'slash'"
+        if key in NEVER:
+            return f"{id_} = {key!r} belongs to the terminal, tmux or Textual - choose another key"
+    return None
+
+
+def _meet(one: Action, other: Action) -> bool:
+    """Whether two actions can be live at once. A dialog has its keys for itself."""
+    if DIALOG in (one.scope, other.scope):
+        return one.scope == other.scope
+    shared = (EVERYWHERE, LIST)
+    return one.scope in shared or other.scope in shared or one.scope == other.scope
+
+
+def live(scopes: Iterable[str], *, readonly: bool = False) -> list[Action]:
+    """The actions of these scopes, sorted for the footer."""
+    wanted = set(scopes)
+    return sorted((a for a in ACTIONS if a.scope in wanted and not (readonly and a.writes)), key=lambda a: a.order)
+
+
+def sections() -> list[tuple[str, list[Action]]]:
+    """The table by heading, for the help screen and the documentation."""
+    titles = {"screens": "Screens", LIST: "In a list", EVERYWHERE: "Everywhere", DIALOG: "In a dialog"}
+    groups: dict[str, list[Action]] = {title: [] for title in titles.values()}
+    for action in ACTIONS:
+        where = "Screens" if action.screen else titles.get(action.scope) or f"On the screen {BY_ID[action.scope].label}"
+        groups.setdefault(where, []).append(action)
+    return [(title, found) for title, found in groups.items() if found]
+
+
+def markdown() -> str:
+    """The page ``docs/keys.md``."""
+    out = [
+        "# Keys",
+        "",
+        "Generated from `src/eagletui/actions.py` by `python -m eagletui.actions`; do not edit.",
+        "",
+        "Change a key in the configuration, by its id:",
+        "",
+        "```toml",
+        "[keys]",
+        'quit = "ctrl+x"',
+        'find = "slash,ctrl+f"',
+        "```",
+        "",
+        "Not available for this: " + ", ".join(f"`{key}`" for key in sorted(NEVER)) + ".",
+    ]
+    for title, found in sections():
+        out += ["", f"## {title}", "", "| key | id | does |", "|---|---|---|"]
+        for action in found:
+            keys = " ".join(f"`{glyph(key)}`" for key in action.keys) or "none"
+            notes = " Asks first." if action.destructive else ""
+            notes += " Not in a read-only session." if action.writes else ""
+            out.append(f"| {keys} | `{action.id}` | {action.help}.{notes} |")
+    return "\n".join(out) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(markdown())

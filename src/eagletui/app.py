@@ -1,0 +1,311 @@
+"""The dashboard: wiring, timers, and the way out. What it shows is in `screens`, what it knows in the store."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import io
+import logging
+import select
+import signal
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, cast
+
+from rich.console import Console
+from textual import events
+from textual.app import App, ComposeResult, SystemCommand
+from textual.binding import Binding
+from textual.containers import Vertical
+from textual.screen import Screen
+from textual.theme import Theme
+
+from eagletui.actions import BY_ID, DIALOG, EVERYWHERE, LIST, SCREENS, Action, keymap, live
+from eagletui.paths import state_dir
+from eagletui.screens.base import Desk, Page
+from eagletui.screens.palette import Commands
+from eagletui.screens.prompt import Prompt
+from eagletui.screens.words import sorted_alerts
+from eagletui.store import Store
+from eagletui.text import clean
+from eagletui.widgets.chrome import Banner, Footer, Header, Tabs
+from eagletui.widgets.dialog import Reader
+from eagletui.widgets.panel import Panel
+from eagletui.widgets.table import Table
+
+log = logging.getLogger("eagletui.app")
+
+REDRAW = 0.25
+"""Seconds between two redraws at least: more a person cannot read, and less the link's samples do not need."""
+
+THEME = Theme(
+    name="eagletui",
+    primary="#5c9fd8",
+    secondary="#7f8ea3",
+    accent="#6cb6ff",
+    foreground="#d3d9e2",
+    background="#10151b",
+    surface="#181f28",
+    panel="#222b36",
+    success="#56b68b",
+    warning="#e3b341",
+    error="#ff7b72",
+    dark=True,
+)
+_OWN_ACTIONS = {"palette": "command_palette"}
+
+
+def _binding(action: Action) -> Binding:
+    call = f"show_page('{action.screen[0]}')" if action.screen is not None else _OWN_ACTIONS.get(action.id, action.id)
+    return Binding(",".join(action.keys), call, action.label, show=False, id=action.id)
+
+
+class EagleApp(App[int]):
+    """The dashboard over one store. ``keys`` (action id -> keys) changes the table's; complaints are shown at the start.
+
+    ``run_async`` returns when the user leaves, on SIGTERM and SIGHUP, and when the terminal has gone; ``return_code`` then
+    tells which. An error that ends it is one line on stderr and a traceback in `log_file`.
+    """
+
+    CSS_PATH = "app.tcss"
+    TITLE = "eagletui"
+    COMMANDS: ClassVar = {Commands}
+    BINDINGS: ClassVar = [_binding(action) for action in live([EVERYWHERE]) if action.keys]
+
+    def __init__(self, store: Store, desk: Desk, *, readonly: bool = False, keys: Mapping[str, str] | None = None) -> None:
+        self.store, self.desk, self.readonly = store, desk, readonly or desk.readonly
+        self.keys = keymap(keys)
+        self.page_name = ""
+        self.failure: str | None = None
+        self._dirty: set[str] = set()
+        self._redraw_due = False
+        self._redrawn = 0.0
+        super().__init__()
+        self.animation_level = "none"
+        # Textual prints tracebacks here at the end; ours are in the log, and the user gets one line
+        self.error_console = Console(file=io.StringIO())
+        self.register_theme(THEME)
+        if self.theme == "textual-dark":  # the user has chosen no other
+            self.theme = THEME.name
+
+    def compose(self) -> ComposeResult:
+        yield Header()
+        yield Tabs()
+        yield Banner()
+        yield Vertical(id="body")
+        yield Prompt()
+        yield Footer()
+
+    async def on_mount(self) -> None:
+        self._catch_signals()
+        if changed := self.keys.changed():
+            self.set_keymap(changed)
+        self._unlisten = self.store.listen(self._on_change)
+        self.set_interval(1.0, self._tick)
+        self.theme_changed_signal.subscribe(self, self._repaint)
+        await self.show_page(cast(tuple[str, str], SCREENS[0].screen)[0])
+        for problem in self.keys.problems:
+            self.notify(problem, severity="warning", timeout=15, markup=False)
+
+    def on_unmount(self) -> None:
+        self._unlisten()
+        self._look(self.page, False)
+
+    # ---------------------------------------------------------------------------------------------- what has changed
+
+    def _on_change(self, topic: str) -> None:
+        self._dirty.add(topic)
+        if not self._redraw_due:
+            self._redraw_due = True
+            self.set_timer(max(0.001, self._redrawn + REDRAW - time.monotonic()), self._redraw_dirty)
+
+    def _redraw_dirty(self) -> None:
+        self._redraw_due = False
+        self._redrawn = time.monotonic()
+        topics, self._dirty = frozenset(self._dirty), set()
+        if topics:
+            self._refresh(topics)
+
+    def _tick(self) -> None:
+        self._refresh(frozenset({"clock"}))
+        if not self.is_headless and _terminal_gone():
+            log.info("the terminal has gone: leaving")
+            self.exit(return_code=128 + signal.SIGHUP)
+
+    def _refresh(self, topics: frozenset[str]) -> None:
+        base = self.screen_stack[0]
+        for panel in base.query("Screen > Panel").results(Panel):
+            if panel.topics & topics:
+                panel.redraw()
+        if len(self.screen_stack) > 1 and isinstance(self.screen, Reader):
+            self.screen.refresh_topics(topics)
+        if self.page is not None:
+            self.page.refresh_topics(topics)
+
+    # ----------------------------------------------------------------------------------------------------- the screens
+
+    @property
+    def page(self) -> Page | None:
+        """The screen that is shown."""
+        return next(iter(self.screen_stack[0].query("Page.current").results(Page)), None) if self.screen_stack else None
+
+    async def show_page(self, name: str) -> None:
+        """Show a screen by its name, made when it is first wanted."""
+        before = self.page
+        base = self.screen_stack[0]
+        page = next(iter(base.query(f"#page-{name}").results(Page)), None)
+        if page is not None and page is before:
+            return
+        if page is None:
+            target = next(action.screen[1] for action in SCREENS if action.screen is not None and action.screen[0] == name)
+            module, _, cls = target.partition(":")
+            page = cast(Page, getattr(importlib.import_module(module), cls)(id=f"page-{name}"))
+            await base.query_one("#body").mount(page)
+        if before is not None:
+            before.remove_class("current")
+            self._look(before, False)
+        page.add_class("current")
+        self.page_name = name
+        self._look(page, True)
+        self.screen_stack[0].query_one(Tabs).redraw()
+        page.call_after_refresh(self._shown, page)
+
+    def _shown(self, page: Page) -> None:
+        if page is self.page:
+            page.redraw()
+            page.focus_first()
+            self._redraw_footer()
+
+    def _look(self, page: Page | None, on: bool) -> None:
+        for topic in page.looks if page is not None else ():
+            self.desk.watch.look(topic, on)
+
+    def live_actions(self) -> list[Action]:
+        """What the keys do now, for footer and palette."""
+        scopes = [EVERYWHERE, self.page_name]
+        if isinstance(self.screen_stack[0].focused, Table):
+            scopes.append(LIST)
+        if len(self.screen_stack) > 1 and isinstance(self.screen, Reader):
+            scopes = [DIALOG]
+        waiting = any(not alert.acknowledged for alert in self.store.alerts.values())
+        actions = [action for action in live(scopes, readonly=self.readonly) if action.screen is None]
+        return [action for action in actions if action.id != "acknowledge" or waiting]
+
+    async def run_action_id(self, id_: str) -> None:
+        """Do what the key of this action does; used by footer, tabs and palette."""
+        action = BY_ID[id_]
+        focused = self.screen_stack[0].focused
+        if action.scope == LIST and isinstance(focused, Table):
+            await self.run_action(f"table_{id_}", focused)
+        else:
+            await self.run_action(_binding(action).action, self)
+
+    def _redraw_footer(self) -> None:
+        self.screen_stack[0].query_one(Footer).redraw()
+
+    def on_descendant_focus(self, _event: events.DescendantFocus) -> None:
+        self._redraw_footer()
+
+    def on_table_opened(self, message: Table.Opened) -> None:
+        if self.page is not None:
+            self.page.opened(message.table, message.key)
+
+    def on_table_asked(self, message: Table.Asked) -> None:
+        self.screen_stack[0].query_one(Prompt).open(message.table, message.purpose)
+
+    # ----------------------------------------------------------------------------------------------------- the actions
+
+    async def action_show_page(self, name: str) -> None:
+        await self.show_page(name)
+
+    def action_acknowledge(self) -> None:
+        focused = self.screen_stack[0].focused
+        waiting = [alert for alert in sorted_alerts(self.store.alerts) if not alert.acknowledged]
+        if isinstance(focused, Table) and focused.name_of_rows == "alert":
+            waiting = [alert for alert in waiting if alert.key == focused.cursor_key] or waiting
+        if waiting:
+            self.store.acknowledge([waiting[0].key])
+            self.notify(f"acknowledged: {clean(waiting[0].text, 80)}", markup=False)
+
+    def action_next_list(self) -> None:
+        self.screen.focus_next(Table)
+
+    def action_previous_list(self) -> None:
+        self.screen.focus_previous(Table)
+
+    def action_help(self) -> None:
+        from eagletui.screens.help import help_reader
+
+        self.push_screen(help_reader(self.keys, self.readonly))
+
+    def action_theme(self) -> None:
+        self.search_themes()
+
+    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
+        """None of Textual's own: the palette shows the table's actions."""
+        return ()
+
+    def _repaint(self, _theme: Theme) -> None:
+        for panel in self.screen_stack[0].query(Panel):
+            panel.refresh()
+
+    # ------------------------------------------------------------------------------------------------------ the way out
+
+    def _catch_signals(self) -> None:
+        if self.is_headless:
+            return
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self._on_signal, number)
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        log.info("%s: leaving", number.name)
+        self.exit(return_code=128 + number)
+
+    def _handle_exception(self, error: Exception) -> None:
+        """Textual's hook for what nobody caught: log it, say it in one line after the terminal is restored, leave."""
+        log.error("ended by an error", exc_info=error)
+        if self.failure is None:
+            self.failure = f"the dashboard failed: {clean(f'{type(error).__name__}: {error}', 200)}"
+        super()._handle_exception(error)
+
+    async def run_async(self, **options: Any) -> int | None:
+        """Run until the user leaves. Errors go to the log file, and one line to stderr."""
+        handler = _log_to_file()
+        try:
+            return await super().run_async(**options)
+        finally:
+            logging.getLogger("eagletui").removeHandler(handler)
+            handler.close()
+            if self.failure is not None:
+                sys.stderr.write(f"eagletui: {self.failure} - details are in {log_file()}; jobs on the host go on\n")
+
+
+def log_file() -> str:
+    """The file that holds what went wrong in the dashboard."""
+    return str(state_dir() / "dashboard.log")
+
+
+def _log_to_file() -> logging.Handler:
+    """Log to `log_file`, owner only, made on the first record; where that is not possible, nowhere."""
+    root = logging.getLogger("eagletui")
+    try:
+        state_dir().mkdir(mode=0o700, parents=True, exist_ok=True)
+        handler: logging.Handler = logging.FileHandler(log_file(), encoding="utf-8", delay=True, errors="backslashreplace")
+    except OSError:
+        handler = logging.NullHandler()  # a read-only home: the one line on stderr still tells what failed
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    root.addHandler(handler)
+    root.propagate = False
+    return handler
+
+
+def _terminal_gone() -> bool:
+    """Whether the terminal has hung up without a signal reaching us (SIGHUP ignored by nohup, some multiplexers)."""
+    try:
+        poll = select.poll()
+        poll.register(sys.__stdin__.fileno(), 0)  # type: ignore[union-attr]
+        return any(event & (select.POLLHUP | select.POLLERR | select.POLLNVAL) for _, event in poll.poll(0))
+    except (OSError, ValueError, AttributeError):
+        return False  # no stdin to ask, as in a test: nothing to lose either

@@ -1,0 +1,143 @@
+"""The lines around every screen: header, screens, banner, footer. The last three answer the mouse."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+from textual import events
+
+from eagletui.actions import SCREENS
+from eagletui.records import Alert
+from eagletui.store import Connection
+from eagletui.text import clean, duration, millis, plural
+from eagletui.widgets.paint import Line, joined, spread, width_of
+from eagletui.widgets.panel import Panel
+
+_STATES = {
+    "connecting": ("~", "work"),
+    "online": ("", "good"),
+    "stale": ("!", "warn"),
+    "reconnecting": ("~", "warn"),
+    "blocked": ("!", "bad"),
+    "closed": ("-", "dim"),
+}
+
+
+def data_age(connection: Connection, now: float) -> float | None:
+    """Seconds since the last frame came, by this machine's monotonic clock."""
+    return None if connection.last_frame is None else max(0.0, now - connection.last_frame)
+
+
+class Header(Panel):
+    """Host, connection and round trip, alerts, the host's uptime and the clock."""
+
+    DEFAULT_CSS = "Header { height: 1; }"
+    topics = frozenset({"connection", "info", "host", "alerts", "clock"})
+
+    def lines(self, width: int) -> list[Line]:
+        link = self.store.connection
+        sign, style = _STATES.get(link.state, ("?", "warn"))
+        target = clean(link.target, 80) or "-"
+        parts: list[Line] = [[("eagletui", "strong"), ("  ", ""), (target, "")]]
+        if link.state == "online":
+            words = " ".join(filter(None, (clean(link.transport, 20), millis(link.rtt) if link.rtt is not None else "")))
+            parts.append([("● ", style), (words or "online", "")])
+        else:
+            age = data_age(link, time.monotonic())
+            parts.append([(f"{sign} {clean(link.state, 20)}", style)])
+            if age is not None:
+                parts.append([(f"data is {duration(age)} old", style)])
+        if self.frame.readonly:
+            parts.append([("read-only", "work")])
+        if self.store.host is not None and self.store.host.uptime is not None:
+            parts.append([(f"up {duration(self.store.host.uptime)}", "dim")])
+        right = [*alerts_word(self.store.alerts.values()), (time.strftime("   %H:%M:%S"), "")]
+        return [spread([(" ", ""), *joined(parts, max(1, width - width_of(right) - 2))], right, width)]
+
+
+def alerts_word(alerts: Iterable[Alert]) -> Line:
+    """``! 2 alerts``, in the colour of the worst that nobody has acknowledged."""
+    waiting = [alert for alert in alerts if not alert.acknowledged]
+    if not waiting:
+        return [("no alerts", "dim")]
+    worst = "bad" if any(alert.severity == "bad" for alert in waiting) else "warn"
+    return [(f"! {plural(len(waiting), 'alert')}", worst)]
+
+
+class Strip(Panel):
+    """A line of clickable pieces; subclasses give `pieces`: (action id, text before the label, label, is current)."""
+
+    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name for it
+        super().__init__(id=id)
+        self._spots: list[tuple[int, int, str]] = []
+
+    def pieces(self) -> list[tuple[str, str, str, bool]]:
+        raise NotImplementedError
+
+    def lines(self, width: int) -> list[Line]:
+        line: Line = []
+        self._spots = []
+        left = 0
+        for id_, key, label, current in self.pieces():
+            text = f" {key} {label} "
+            if left + len(text) > width:
+                break
+            line += [(text, "tab")] if current else [(f" {key}", "key"), (f" {label} ", "")]
+            self._spots.append((left, left + len(text), id_))
+            left += len(text)
+        return [line]
+
+    async def on_click(self, event: events.Click) -> None:
+        for start, end, id_ in self._spots:
+            if start <= event.x < end:
+                await self.frame.run_action_id(id_)
+                return
+
+
+class Tabs(Strip):
+    """The screens by number."""
+
+    DEFAULT_CSS = "Tabs { height: 1; }"
+
+    def pieces(self) -> list[tuple[str, str, str, bool]]:
+        page = self.frame.page_name
+        return [
+            (action.id, self.frame.keys.shown(action.id), action.label, action.screen is not None and action.screen[0] == page)
+            for action in SCREENS
+        ]
+
+
+class Footer(Strip):
+    """The keys that do something now."""
+
+    DEFAULT_CSS = "Footer { height: 1; }"
+    topics = frozenset({"alerts"})
+
+    def pieces(self) -> list[tuple[str, str, str, bool]]:
+        return [(a.id, self.frame.keys.shown(a.id), a.label, False) for a in self.frame.live_actions() if a.footer]
+
+
+class Banner(Panel):
+    """What is wrong with the link and what to do; no height while it is well."""
+
+    topics = frozenset({"connection", "clock"})
+
+    def lines(self, width: int) -> list[Line]:
+        link = self.store.connection
+        if link.state == "online":
+            return []
+        parts: list[Line] = []
+        if link.why:
+            parts.append(
+                [(f"{clean(link.step, 40) or 'link'}: {clean(link.why, 300)}", "bad" if link.state == "blocked" else "warn")]
+            )
+        if link.next_try is not None:
+            wait = link.next_try - time.monotonic()
+            parts.append([(f"try {link.attempts + 1} " + (f"in {duration(wait)}" if wait >= 1 else "now"), "")])
+        out: list[Line] = []
+        if parts:
+            out.append([(" ", ""), *joined(parts, width - 1)])
+        if link.remedy:
+            out.append([(" ", ""), *joined([[("→ " + clean(link.remedy, 300), "")]], width - 1)])
+        return out

@@ -1,0 +1,104 @@
+"""Dialogs: a box over the screen with lines to read, and one with a question whose safe answer is the default."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Vertical, VerticalScroll
+from textual.screen import ModalScreen
+from textual.widgets import Input
+
+from eagletui.actions import DIALOG, live
+from eagletui.widgets.paint import Line, fit
+from eagletui.widgets.panel import Panel
+
+Maker = Callable[[int], Sequence[Line]]
+
+
+class Lines(Panel):
+    """Lines from a function of the width; drawn anew when the topics it was given change."""
+
+    def __init__(self, make: Maker, topics: frozenset[str] = frozenset()) -> None:
+        super().__init__()
+        self._make = make
+        self.topics = topics
+
+    def lines(self, width: int) -> list[Line]:
+        return [fit(line, width) for line in self._make(width)]
+
+
+class Reader(ModalScreen[None]):
+    """Something to read; ``escape`` goes back, the arrows scroll. It is kept current while it is open."""
+
+    BINDINGS: ClassVar = [
+        *(Binding(",".join(a.keys), f"dialog_{a.id}", a.label, id=a.id) for a in live([DIALOG])),
+        Binding("q", "dialog_close", show=False),
+    ]
+
+    def __init__(self, title: str, make: Maker, topics: frozenset[str] = frozenset()) -> None:
+        super().__init__()
+        self.heading, self.body = title, Lines(make, topics)
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="box"):
+            yield Lines(lambda width: [_heading(self.heading, width)])
+            with VerticalScroll(classes="scroll"):
+                yield self.body
+            yield Lines(lambda _width: [[(" esc", "key"), (" back   ", "dim"), ("↑↓", "key"), (" scroll", "dim")]])
+
+    def refresh_topics(self, topics: frozenset[str]) -> None:
+        if self.body.topics & topics:
+            self.body.redraw()
+
+    def action_dialog_close(self) -> None:
+        self.dismiss(None)
+
+    def on_click(self, event: events.Click) -> None:
+        if event.widget is self:  # outside the box
+            self.dismiss(None)
+
+
+class Question(ModalScreen[bool]):
+    """A question before something that cannot be undone. The default is no.
+
+    ``confirm`` is the word to type for a yes; None asks only for ``y``.
+    """
+
+    BINDINGS: ClassVar = [
+        Binding("escape,n", "answer(False)", show=False),
+        Binding("y", "answer(True)", show=False),
+    ]
+
+    def __init__(self, title: str, lines: Sequence[Line], yes: str, confirm: str | None = None) -> None:
+        super().__init__()
+        self.heading, self.text, self.yes, self.confirm = title, lines, yes, confirm
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="box"):
+            yield Lines(lambda width: [_heading(self.heading, width)])
+            with VerticalScroll(classes="scroll"):
+                yield Lines(lambda _width: self.text)
+            if self.confirm is not None:
+                yield Lines(lambda _width: [[(f" type {self.confirm} to {self.yes}, esc to go back", "warn")]])
+                yield Input(compact=True)
+            else:
+                yield Lines(lambda _width: [[(" esc", "key"), (" no, go back   ", ""), ("y", "key"), (f" {self.yes}", "bad")]])
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return not (action == "answer" and parameters == (True,) and self.confirm is not None)
+
+    def action_answer(self, yes: bool) -> None:
+        self.dismiss(yes)
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        if event.value == self.confirm:
+            self.dismiss(True)
+
+
+def _heading(text: str, width: int) -> Line:
+    return [("─ ", "dim"), (text, "strong"), (" " + "─" * max(0, width - len(text) - 3), "dim")]
