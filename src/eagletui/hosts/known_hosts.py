@@ -258,9 +258,14 @@ def randomart(key: HostKey) -> str:
     field[height // 2][width // 2] = len(values) - 2
     field[y][x] = len(values) - 1
     title = f"[{_art_name(key)}]"
-    rows = ["+" + title.center(width, "-") + "+"]
+    rows = [_frame(title, width)]
     rows += ["|" + "".join(values[n] for n in row) + "|" for row in field]
-    return "\n".join([*rows, "+" + "[SHA256]".center(width, "-") + "+"])
+    return "\n".join([*rows, _frame("[SHA256]", width)])
+
+
+def _frame(title: str, width: int) -> str:
+    left = (width - len(title)) // 2
+    return "+" + "-" * left + title + "-" * (width - len(title) - left) + "+"
 
 
 def _art_name(key: HostKey) -> str:
