@@ -1,0 +1,85 @@
+"""Carrying a kill out, beside the job: reads ``control.json``, climbs the ladder, frees what is left, writes ``result.json``.
+
+Used by the shim and, when that has died, by the helper that takes its place; so a kill goes on without any client.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any, Callable, Dict, List, Mapping, Optional
+
+from eagletui.agent import kill, state_dir
+from eagletui.agent.loop import Loop
+from eagletui.agent.members import Scanner
+from eagletui.agent.procfs import Stat
+
+CONTROL, RESULT = "control.json", "result.json"
+
+
+class Ending:
+    """``told(detail)`` is called as it goes, ``done(stuck)`` when no member is left or none can be ended."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        directory: str,
+        spec: Mapping[str, Any],
+        scanner: Scanner,
+        told: Callable[[str], None],
+        done: Callable[[List[Stat]], None],
+        cgroup_kill: Optional[str] = None,
+    ) -> None:
+        self._loop, self._directory, self._spec, self._scanner = loop, directory, spec, scanner
+        self._told, self._done, self._cgroup_kill = told, done, cgroup_kill
+        self._ladder: Optional[kill.Ladder] = None
+        self._files: List[str] = []
+        self._count = 0
+        self._began = 0.0
+        self.by: Optional[str] = None
+
+    @property
+    def active(self) -> bool:
+        return self._ladder is not None
+
+    def look(self) -> None:
+        """Take up a request that lies in ``control.json``."""
+        path = os.path.join(self._directory, CONTROL)
+        doc = state_dir.read_json(path)
+        if doc is not None:
+            os.unlink(path)
+            self.begin(bool(doc.get("now")), doc.get("operator"), [str(f) for f in doc.get("files") or ()])
+
+    def begin(self, now: bool, operator: Optional[str], files: List[str]) -> None:
+        """Start the ladder; or, when it is under way and ``now``, skip to its last step."""
+        self._files = files or self._files
+        if self._ladder is not None:
+            if now:
+                self._ladder.hurry()
+            return
+        self.by = operator
+        self._began = self._loop.now()
+        self._count = len(self._scanner.scan())
+        graces = kill.graces_of(self._spec)
+        self._ladder = kill.Ladder(self._loop, self._scanner, graces, self._told, self._ended, self._cgroup_kill)
+        self._ladder.start(now)
+
+    def _ended(self, stuck: List[Stat]) -> None:
+        denied = self._ladder.denied if self._ladder is not None else {}
+        self._ladder = None
+        gone = max(0, self._count - len(stuck))
+        result: Dict[str, Any] = kill.release(self._spec, stuck, denied, gone, self._files)
+        result["seconds"] = round(self._loop.now() - self._began, 2)
+        result["wall"] = round(time.time(), 3)
+        if self.by:
+            result["operator"] = self.by
+        merge_result(self._directory, result)
+        self._done(stuck)
+
+
+def merge_result(directory: str, fields: Mapping[str, Any]) -> None:
+    """Put fields into ``result.json``, keeping those that are there."""
+    path = os.path.join(directory, RESULT)
+    doc = state_dir.read_json(path) or {}
+    doc.update(fields)
+    state_dir.write_json(path, doc)

@@ -1,0 +1,178 @@
+"""The requests about jobs: launch, list, look at one, plan a kill, kill, remove.
+
+========== ===================================== ======================================================================
+launch     spec, secrets                         `JobState`; the same id again answers with the same job
+jobs       -                                     {"jobs": {id: JobState}, "problems": {id: why}}
+job        job                                   {"state", "spec" (secrets hidden), "result", "exit", "directory"}
+kill_plan  job, gpu_processes [{uuid, pid}]      `kill.plan`, and "suspects": foreign pids on the job's cards
+kill       job, token, now, operator, wait       {"by": "shim" or "helper", "state", "result" (when it ended within wait)}
+remove     job                                   {}
+========== ===================================== ======================================================================
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any, Dict
+
+from eagletui.agent import kill, state_dir
+from eagletui.agent.calls import Call, CallError, Handler
+from eagletui.agent.ending import CONTROL, RESULT
+from eagletui.agent.job_files import Board, Job, is_over, read_results, shim_lives
+from eagletui.agent.launch import Launch, fork_detached, shim_argv
+from eagletui.jobs.base import redact_argv, redact_env
+
+POLL = 0.1
+REACT = 10.0
+
+
+def _root() -> str:
+    return state_dir.locate(os.environ)
+
+
+def _job(call: Call, step: str) -> Job:
+    try:
+        job = Job(state_dir.job_dir(_root(), call.text("job")))
+        if job.stored_state() is None:
+            raise CallError(step, "there is no job %r on this host" % job.id, kind="absent")
+    except state_dir.StateError as error:
+        raise CallError(step, error.why, error.remedy) from None
+    return job
+
+
+def launch(call: Call) -> None:
+    Launch(call, _root()).begin()
+
+
+def jobs(call: Call) -> None:
+    board = Board(_root())
+    call.reply({"jobs": board.look(), "problems": board.problems})
+
+
+def job(call: Call) -> None:
+    found = _job(call, "job")
+    try:
+        spec = found.spec
+        spec["env"] = redact_env(spec.get("env") or {})
+        spec["argv"] = redact_argv(spec.get("argv") or [])
+        state = dict(found.state() or {})
+        state["command"] = redact_argv(state.get("command") or [])
+        call.reply(dict(read_results(found), state=state, spec=spec, directory=found.directory))
+    except state_dir.StateError as error:
+        raise CallError("job", error.why, error.remedy) from None
+
+
+def _plan(found: Job, step: str) -> Dict[str, Any]:
+    try:
+        state = found.state() or {}
+        scanner = found.scanner()
+        if scanner is None:
+            raise CallError(step, str(state.get("detail") or "nothing is known of its processes"), "there is nothing to end")
+        plan = kill.plan(found.spec, state, scanner)
+    except state_dir.StateError as error:
+        raise CallError(step, error.why, error.remedy) from None
+    if not plan["processes"]:
+        raise CallError(step, "no process of job %s runs" % found.id, "there is nothing to end", kind="absent")
+    return plan
+
+
+def kill_plan(call: Call) -> None:
+    found = _job(call, "kill plan")
+    plan = _plan(found, "kill plan")
+    members = {process["pid"] for process in plan["processes"]}
+    given = call.params.get("gpu_processes") or []
+    on_cards = [p for p in given if isinstance(p, dict) and p.get("uuid") in plan["gpus"]]
+    plan["gpu_pids"] = sorted({p["pid"] for p in on_cards if p.get("pid") in members})
+    plan["suspects"] = [p for p in on_cards if p.get("pid") not in members]
+    for process in plan["processes"]:
+        process["command"] = " ".join(redact_argv(process["command"].split(" ")))
+    call.reply(plan)
+
+
+def kill_job(call: Call) -> None:
+    found = _job(call, "kill")
+    token, now = call.text("token", ""), bool(call.params.get("now"))
+    wait = call.number("wait", 0, 0, 600)
+    plan = _plan(found, "kill")
+    state = found.state() or {}
+    under_way = state.get("state") == "stopping"
+    if token != plan["token"] and not (now and under_way):
+        raise CallError(
+            "kill", "the job's processes are not those that were shown", "look at the new list and confirm again", kind="replaced"
+        )
+    began = time.time()
+    files = [entry["path"] for entry in plan["shm"] + plan["tmp"]]
+    control = {"now": now, "operator": call.params.get("operator"), "wall": began, "files": files}
+    try:
+        state_dir.write_json(found.path(CONTROL), {key: value for key, value in control.items() if value is not None})
+        by = "shim"
+        if not shim_lives(state):
+            by = "helper"
+            _start_helper(call, found)
+    except OSError as error:
+        raise CallError("kill", "%s: %s" % (error.filename or found.directory, error.strerror or error)) from None
+    _follow(call, found, by, began, wait)
+
+
+def _start_helper(call: Call, found: Job) -> None:
+    """The shim is dead: a process that takes its place for the kill, and outlives us."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    try:
+        between = fork_detached(shim_argv(_root(), "reap", found.directory), nothing)
+    finally:
+        os.close(nothing)
+    call.loop.watch_child(between, lambda status: None)
+
+
+def _follow(call: Call, found: Job, by: str, began: float, wait: float) -> None:
+    """Answer once the request was taken up, and with what came of it when that is within ``wait`` seconds."""
+    deadline = call.loop.now() + max(wait, REACT)
+
+    def look() -> None:
+        if call.answered:
+            return
+        try:
+            taken = not os.path.exists(found.path(CONTROL))
+            state = found.state() or {}
+            result = state_dir.read_json(found.path(RESULT)) or {}
+        except state_dir.StateError as error:
+            call.fail("kill", error.why, error.remedy)
+            return
+        done = "released" in result and float(result.get("wall") or 0) >= began and (is_over(state) or bool(result["remaining"]))
+        done = done or ("released" in result and float(result.get("wall") or 0) >= began and not state.get("members"))
+        if done or (taken and (not wait or call.loop.now() >= deadline)):
+            call.reply({"by": by, "state": state, **({"result": result} if done else {})})
+        elif call.loop.now() >= deadline:
+            pid = state.get("shim_pid")
+            call.fail(
+                "kill", "the supervisor (pid %s) does not take up the request" % pid, "is it stopped? end it, and try again"
+            )
+        else:
+            call.loop.call_later(POLL, look)
+
+    look()
+
+
+def remove(call: Call) -> None:
+    found = _job(call, "remove")
+    try:
+        state = found.state() or {}
+        if shim_lives(state) or state.get("members"):
+            raise CallError("remove", "job %s still runs" % found.id, "kill it first")
+        state_dir.remove_tree(found.directory)
+    except state_dir.StateError as error:
+        raise CallError("remove", error.why, error.remedy) from None
+    except OSError as error:
+        raise CallError("remove", "%s: %s" % (found.directory, error.strerror)) from None
+    call.reply({})
+
+
+METHODS: Dict[str, Handler] = {
+    "launch": launch,
+    "jobs": jobs,
+    "job": job,
+    "kill_plan": kill_plan,
+    "kill": kill_job,
+    "remove": remove,
+}

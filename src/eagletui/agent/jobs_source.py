@@ -1,0 +1,44 @@
+"""The stream ``jobs``: ``{job id: JobState document}``, from the files that the shims write."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Dict, Optional
+
+from eagletui.agent import state_dir
+from eagletui.agent.job_files import Board
+from eagletui.agent.loop import Timer
+from eagletui.agent.source import Context, Source
+from eagletui.jobs.base import redact_argv
+
+
+class JobsSource(Source):
+    """Looks every ``interval`` seconds: a stat for each live job, nothing for ended ones."""
+
+    name = "jobs"
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._board = Board(state_dir.locate(os.environ))
+        self._timer: Optional[Timer] = None
+        self._interval = 1.0
+        self._told: Dict[str, str] = {}
+
+    def start(self, interval: float, params: Dict[str, Any]) -> None:
+        self._interval = max(0.1, interval)
+        self.stop()
+        self._look()
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self) -> None:
+        self._timer = self.context.loop.call_later(self._interval, self._look)
+        found = self._board.look()
+        if self._board.problems != self._told:
+            self._told = dict(self._board.problems)
+            for job, why in self._told.items():
+                self.context.log("job %s: %s" % (job, why))
+        self.context.publish({job: dict(doc, command=redact_argv(doc.get("command") or [])) for job, doc in found.items()})

@@ -1,0 +1,147 @@
+"""What every kind of job has: how a profile becomes a spec, what it is called, and how its end is judged. Pure functions.
+
+A spec is what the host is asked to run (a JSON object)::
+
+    id, kind, name     the id is made by the client: a launch that is sent twice starts once
+    argv, cwd, env     the program; ``env`` holds names and values that are no secrets
+    leases             {"port": int, "gpus": [uuid ...]}: what no other job may have at the same time
+    server             True when it answers on ``port``
+    ready              how that is found out: ``health`` (path), ``after_log``, ``metrics``, ``smoke``
+    engine, model, drafter, k, port, gpus, profile, operator
+    graces             seconds after SIGTERM to the main process, SIGTERM to all, SIGKILL
+    log_cap            bytes of the log that are kept
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+Spec = Dict[str, Any]
+
+HIDDEN = "***"
+_SECRET_NAME = re.compile(
+    r"(?i)(token|secret|passw|passphrase|credential|api_?key|access_?key|private_?key|authorization|_key$|^key$)"
+)
+_SECRET_FLAG = re.compile(r"(?i)^--?(.*[-_])?(token|secret|password|api[-_]?key|auth[-_]?key)(=.*)?$")
+
+
+class BadJob(ValueError):
+    """A profile or spec that cannot be run; the text names the field and what it should be."""
+
+
+def secret_name(name: str) -> bool:
+    """Whether an environment variable of this name holds a secret, by its name (HF_TOKEN, OPENAI_API_KEY ...)."""
+    return _SECRET_NAME.search(name) is not None
+
+
+def redact_env(env: Mapping[str, Any]) -> Dict[str, str]:
+    """The environment with the values of secret names hidden."""
+    return {str(name): HIDDEN if secret_name(str(name)) else str(value) for name, value in env.items()}
+
+
+def redact_argv(argv: Sequence[str]) -> List[str]:
+    """The arguments with the values of ``--api-key`` and the like hidden."""
+    out: List[str] = []
+    hide = False
+    for part in argv:
+        if hide:
+            out.append(HIDDEN)
+            hide = False
+            continue
+        match = _SECRET_FLAG.match(part)
+        if match is None:
+            out.append(part)
+        elif match.group(3) is not None:
+            out.append(part[: match.start(3)] + "=" + HIDDEN)
+        else:
+            out.append(part)
+            hide = True
+    return out
+
+
+def check_spec(spec: Any) -> Spec:
+    """The spec with its defaults, after every field was checked. Raises `BadJob`."""
+    if not isinstance(spec, dict):
+        raise BadJob("the spec should be an object")
+    out: Spec = dict(spec)
+    for name in ("id", "kind"):
+        if not isinstance(out.get(name), str) or not out[name]:
+            raise BadJob("%s should be text" % name)
+    argv = out.get("argv")
+    if (
+        not isinstance(argv, (list, tuple))
+        or not argv
+        or not all(isinstance(a, str) and "\0" not in a for a in argv)
+        or not argv[0]
+    ):
+        raise BadJob("argv should be a list of texts, the program first")
+    out["argv"] = list(argv)
+    out.setdefault("cwd", "/")
+    if not isinstance(out["cwd"], str) or not out["cwd"].startswith("/"):
+        raise BadJob("cwd should be an absolute path, not %r" % (out["cwd"],))
+    env = out.setdefault("env", {})
+    if not isinstance(env, dict) or not all(_plain_env(n, v) for n, v in env.items()):
+        raise BadJob("env should be an object of names and texts")
+    port = out.get("port")
+    if port is not None and (isinstance(port, bool) or not isinstance(port, int) or not 0 < port < 65536):
+        raise BadJob("port should be a number from 1 to 65535, not %r" % (port,))
+    gpus = out.setdefault("gpus", [])
+    if not isinstance(gpus, (list, tuple)) or not all(isinstance(g, str) for g in gpus):
+        raise BadJob("gpus should be a list of uuids")
+    wanted = out.setdefault("leases", {"port": port, "gpus": list(gpus)})
+    if not isinstance(wanted, dict):
+        raise BadJob('leases should be an object {"port", "gpus"}')
+    if not isinstance(out.setdefault("ready", {}), dict):
+        raise BadJob("ready should be an object")
+    return out
+
+
+def _plain_env(name: Any, value: Any) -> bool:
+    return isinstance(name, str) and name != "" and isinstance(value, str) and "=" not in name and "\0" not in name + value
+
+
+class Kind:
+    """One kind of job. ``name`` is its word in specs and tables, ``server`` whether it answers on a port until it is ended."""
+
+    name = ""
+    server = False
+
+    def spec(self, profile: Mapping[str, Any], job: str) -> Spec:
+        """The spec of a job with the id ``job``. Raises `BadJob` naming the profile's field."""
+        raise NotImplementedError
+
+    def title(self, spec: Mapping[str, Any]) -> str:
+        """One line that says what runs."""
+        raise NotImplementedError
+
+    def progress(self, state: Mapping[str, Any]) -> Tuple[Optional[float], Optional[float], str]:
+        """(done, total, unit) from a `JobState` document; None where the kind does not know."""
+        return None, None, ""
+
+    def verdict(self, spec: Mapping[str, Any], state: Mapping[str, Any], killed: bool) -> Tuple[Optional[bool], str]:
+        """Was it a success, and why: True, False, or None when that cannot be known. An exit status alone proves little."""
+        raise NotImplementedError
+
+
+def status_words(rc: Optional[int]) -> str:
+    """An exit status in words."""
+    if rc is None:
+        return "exit status unknown"
+    if rc < 0:
+        return "ended by %s" % SIGNALS.get(-rc, "signal %d" % -rc)
+    return "exit status %d" % rc
+
+
+SIGNALS = {
+    1: "SIGHUP",
+    2: "SIGINT",
+    3: "SIGQUIT",
+    4: "SIGILL",
+    6: "SIGABRT",
+    7: "SIGBUS",
+    8: "SIGFPE",
+    9: "SIGKILL",
+    11: "SIGSEGV",
+}
+SIGNALS.update({13: "SIGPIPE", 14: "SIGALRM", 15: "SIGTERM"})

@@ -1,0 +1,28 @@
+"""The table of kinds: a name in a spec -> its `Kind`. A kind's module is imported when it is first asked for."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Dict, Tuple
+
+from eagletui.jobs.base import BadJob, Kind
+
+_HOMES: Dict[str, Tuple[str, str]] = {
+    "command": ("eagletui.jobs.command", "Command"),
+    "serve": ("eagletui.jobs.serve", "Serve"),
+}
+
+
+def names() -> Tuple[str, ...]:
+    """All kinds, for help and completion."""
+    return tuple(sorted(_HOMES))
+
+
+def kind(name: str) -> Kind:
+    """The kind called ``name``. Raises `BadJob`."""
+    try:
+        module, cls = _HOMES[name]
+    except KeyError:
+        raise BadJob("there is no kind of job called %r (known: %s)" % (name, ", ".join(names()))) from None
+    found: Kind = getattr(import_module(module), cls)()
+    return found
