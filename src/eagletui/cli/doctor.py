@@ -17,7 +17,7 @@ from eagletui.hosts.prompts import TerminalPrompter
 from eagletui.hosts.target import parse_target
 from eagletui.text import clean, pad
 
-WIDTH = 26
+WIDTH = 28
 
 
 def run(options: argparse.Namespace) -> int:

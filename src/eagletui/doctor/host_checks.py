@@ -51,12 +51,12 @@ def _kernel(facts: HostFacts) -> Iterator[Finding]:
         yield Finding(
             "pidfd",
             "warn",
-            "this kernel cannot name a process for good (pidfd)",
+            "no safe signals (pidfd)",
             f"kernel {facts.info.kernel}, 5.3 has it",
             "jobs are still killed with their identity checked, just before the signal",
         )
     elif version is not None:
-        yield Finding("pidfd", "ok", "processes can be signalled safely (pidfd)", f"kernel {facts.info.kernel}")
+        yield Finding("pidfd", "ok", "safe signals (pidfd)", f"kernel {facts.info.kernel}")
     if facts.stats.get("/sys/fs/cgroup/cgroup.controllers") is None:
         yield Finding(
             "cgroup",
@@ -130,7 +130,7 @@ def _cards(facts: HostFacts, expected: int | None) -> Iterator[Finding]:
 def _storage(facts: HostFacts) -> Iterator[Finding]:
     sample = facts.sample
     if sample is None:
-        yield Finding("disks", "warn", "disks and memory could not be read", "no sample came", "see whether /proc is mounted")
+        yield Finding("disks", "warn", "disks, memory not read", "no sample came", "see whether /proc is mounted")
         return
     signs = {sign.key: sign for sign in host_signs(sample)}
     for disk in sample.disks:
