@@ -20,9 +20,7 @@ def resolve(requirements: list[str]) -> dict[str, str]:
     """Name -> version of everything that installing ``requirements`` into an empty environment would bring."""
     command = [sys.executable, "-m", "pip", "install", "-qq", "--dry-run", "--ignore-installed", "--report", "-", *requirements]
     report = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
-    return {
-        re.sub(r"[-_.]+", "-", item["metadata"]["name"]).lower(): item["metadata"]["version"] for item in report["install"]
-    }
+    return {re.sub(r"[-_.]+", "-", item["metadata"]["name"]).lower(): item["metadata"]["version"] for item in report["install"]}
 
 
 def main() -> int:

@@ -44,7 +44,7 @@ def _reworded(message: str) -> str:
 def _connection(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", metavar="TARGET", help=TARGET)
     ssh = parser.add_argument_group("reaching the host")
-    ssh.add_argument("--identity", metavar="FILE", help="private key to log in with, instead of the configured ones")
+    ssh.add_argument("--identity", metavar="FILE", help="private key to try before all others")
     ssh.add_argument("--no-ssh-config", action="store_true", help="do not read ~/.ssh/config")
     ssh.add_argument("--strict", action="store_true", help="never ask: refuse a host whose key is not known")
 
