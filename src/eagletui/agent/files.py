@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import stat as modes
 from itertools import islice
@@ -210,6 +209,8 @@ def write(call: Call) -> None:
 
 def _write(path: str, data: bytes, expect: Optional[str], mode: Optional[int]) -> Dict[str, str]:
     """Replace a file whole: temp + fsync + rename beside it, with the owner and mode it had."""
+    import hashlib  # here: it maps libcrypto, 4 MB that watching does not need
+
     path = os.path.realpath(path)
     before: Optional[os.stat_result] = None
     try:
