@@ -22,6 +22,7 @@ class TcpProxy:
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._cut_at: int | None = None
+        self._moved = asyncio.Event()
 
     async def start(self) -> TcpProxy:
         self._server = await asyncio.start_server(self._client, "127.0.0.1", self.port)
@@ -56,6 +57,11 @@ class TcpProxy:
 
     def thaw(self) -> None:
         self._flow.set()
+
+    async def traffic(self) -> None:
+        """Wait until something has passed from now on."""
+        self._moved.clear()
+        await self._moved.wait()
 
     async def close(self) -> None:
         if self._server is not None:
@@ -97,6 +103,7 @@ class TcpProxy:
                 writer.write(data)
                 await writer.drain()
                 self.passed += len(data)
+                self._moved.set()
                 if self._cut_at is not None and self.passed >= self._cut_at:
                     self._cut_at = None
                     self.reset()
