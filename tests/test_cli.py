@@ -120,3 +120,14 @@ def test_a_closed_pipe_is_no_error() -> None:
     done = subprocess.run([sys.executable, "-c", code], stdout=write, stderr=subprocess.PIPE, text=True, timeout=60)
     os.close(write)
     assert "Traceback" not in done.stderr
+
+
+def test_the_lab_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = str(tmp_path / "lab")
+    assert cli.main(["lab", "status", "--dir", place]) == 1
+    assert "eagletui lab up" in capsys.readouterr().out
+    assert cli.main(["lab", "remove", "--dir", place]) == 0
+    (tmp_path / "lab").mkdir()
+    assert cli.main(["lab", "remove", "--dir", place, "--yes"]) == 1
+    assert capsys.readouterr().err.startswith("eagletui: lab remove: ")
+    assert (tmp_path / "lab").is_dir()

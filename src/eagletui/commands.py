@@ -7,6 +7,7 @@ Functions that change something on the host refuse a read-only desk with a `Host
 from __future__ import annotations
 
 import asyncio
+import getpass
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,9 @@ from eagletui.hosts.target import Target
 from eagletui.records import Alert
 from eagletui.store import Connection, Store
 from eagletui.watch.core import STREAMS, Intervals, Watch
+
+KILL_SECONDS = 150
+"""How long `end_job` waits for the proof; a server of eight cards may take a minute to give its memory back."""
 
 
 @dataclass
@@ -123,3 +127,19 @@ def may_change(desk: Desk, what: str) -> None:
         raise HostError(
             what, "this session is read-only", "connect without --readonly (and readonly in config.toml)", kind="config"
         )
+
+
+async def end_job(desk: Desk, job: str) -> str | None:
+    """End a job with all its processes, and wait for the proof that they are gone. None when they are, else why not.
+
+    What is ended are the processes that belong to the job at this moment; when others have joined meanwhile the host refuses.
+    Raises `HostError` when the request itself fails, and on a read-only desk.
+    """
+    may_change(desk, "kill")
+    plan = await desk.session.request("kill_plan", job=job)
+    answer = await desk.session.request("kill", job=job, token=plan["token"], operator=getpass.getuser(), wait=KILL_SECONDS)
+    result = answer.get("result")
+    if result is None:
+        return f"it was told to end, and has not within {KILL_SECONDS} s"
+    remaining = result.get("remaining") or []
+    return f"{len(remaining)} of its processes remain" if remaining else None

@@ -73,10 +73,25 @@ def _with_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
 
 
+def _lab(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "action",
+        metavar="ACTION",
+        choices=("up", "status", "down", "remove"),
+        help="`up` builds it or goes on with a build, `status` tells what is there, `down` ends its servers, `remove` deletes it",
+    )
+    parser.add_argument("--dir", metavar="DIR", help="where the lab lies, instead of ~/.cache/eagletui/lab")
+    parser.add_argument(
+        "--train", action="store_true", help="with `up`: train the drafter here instead of taking the one that comes along"
+    )
+    parser.add_argument("--yes", action="store_true", help="with `remove`: do not ask")
+
+
 VERBS = (
     Verb("connect", "open the dashboard of a host", "eagletui.cli.connect", _connect),
     Verb("status", "print one snapshot: GPUs, host, servers, jobs, alerts", "eagletui.cli.status", _with_json),
     Verb("doctor", "check what works between here and a host, and say how to mend the rest", "eagletui.cli.doctor", _with_json),
+    Verb("lab", "build, show and remove a tiny real engine on this machine", "eagletui.cli.lab", _lab),
 )
 
 
