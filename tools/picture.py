@@ -14,8 +14,9 @@ TITLE = "eagletui connect root@gpu-host   (made-up data: eight cards decoding, o
 
 
 async def draw() -> str:
-    from eagletui.app import EagleApp
     from tests.screens.demo import DeskDouble, board_store
+
+    from eagletui.app import EagleApp
 
     store = board_store()
     store.jobs, store.servers, store.alerts = {}, {}, {k: a for k, a in store.alerts.items() if k == "hot"}
