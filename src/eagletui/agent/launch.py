@@ -23,6 +23,7 @@ from eagletui.jobs.kinds import kind
 
 PATIENCE = 30.0
 POLL = 0.02
+UNIT_START = 10.0
 MAX_SECRETS = 32768  # they go through a pipe in one piece
 RUN_DIR = "/run/eagletui"
 _FROM_SOURCE = (
@@ -132,6 +133,8 @@ class Launch:
         self._secrets = self._take_secrets(call.params.get("secrets"))
         self._deadline = self._loop.now() + PATIENCE
         self._started = False
+        self._grace = 0.0
+        self._secrets_file: Optional[str] = None
         self._cancelled = False
         call.on_cancel = self._cancel
 
@@ -176,10 +179,11 @@ class Launch:
                 try:
                     if self._answered():
                         return
-                    if self._started:
+                    if not self._started:
+                        self._start(lock)
+                    elif self._loop.now() >= self._grace:
                         self._supervisor_died()
                         return
-                    self._start(lock)
                 finally:
                     os.close(lock)
         except state_dir.StateError as error:
@@ -209,16 +213,27 @@ class Launch:
         """Answer when the outcome is there."""
         state = self._job.state()
         if state is not None and (state["state"] != "launching"):
+            self._drop_secrets()
             self._call.reply(state)
             return True
         refused = state_dir.read_json(self._job.path("refused.json"))
         if refused is not None and self._started:
+            self._drop_secrets()
             state_dir.remove_tree(self._job.directory)
             self._call.fail("launch", str(refused.get("why")), str(refused.get("remedy") or ""), kind="refused")
             return True
         return False
 
+    def _drop_secrets(self) -> None:
+        """The shim has read them; a copy is left only when two agents launched the same job in the same moment."""
+        if self._secrets_file is not None:
+            try:
+                os.unlink(self._secrets_file)
+            except FileNotFoundError:
+                pass  # as it should be: the shim removes it first of all
+
     def _supervisor_died(self) -> None:
+        self._drop_secrets()
         lines = tail_text(self._job.path("shim.log"))
         self._call.fail("launch", "the supervisor died: %s" % (lines[-1] if lines else "it left no message"))
 
@@ -257,17 +272,21 @@ class Launch:
         secrets_file = os.path.join(RUN_DIR, self._job.id + ".secrets")
         os.makedirs(RUN_DIR, mode=0o700, exist_ok=True)
         write_secrets(secrets_file, self._secrets)
+        self._secrets_file = secrets_file
+        # the lock cannot be handed to a unit: it is free until the supervisor has started and taken it
+        self._grace = self._loop.now() + UNIT_START
         self._write_spec(unit=unit_name(self._job.id), secrets_file=secrets_file)
         argv = systemd_argv(self._job.id, shim_argv(self._root, "run", self._job.directory), os.environ)
         held = os.dup(lock)  # until systemd-run has answered
-        run_captured(self._loop, argv, self._job.path("systemd-run.err"), lambda ok: self._unit_started(ok, held, secrets_file))
+        run_captured(self._loop, argv, self._job.path("systemd-run.err"), lambda ok: self._unit_started(ok, held))
 
-    def _unit_started(self, ok: bool, held: int, secrets_file: str) -> None:
+    def _unit_started(self, ok: bool, held: int) -> None:
         try:
             said = " ".join(tail_text(self._job.path("systemd-run.err")))
             if not ok and "already" not in said:
                 # no bus after all (a container with a bare systemd directory): the other way works everywhere
-                os.unlink(secrets_file)
+                self._drop_secrets()
+                self._secrets_file, self._grace = None, 0.0
                 os.unlink(self._job.path("systemd-run.err"))
                 self._start_fork(held)
         except OSError as error:

@@ -167,19 +167,19 @@ class ServerProbe:
 
     def _scraped(self, answer: Answer) -> None:
         pause = self._rules.scrape
+        if answer.status and answer.status != 200:
+            pause = max(pause, 30.0)  # this server has none (SGLang without --enable-metrics), or wants a key
+        self._later(max(0.0, pause - (self._loop.now() - self._began)), self._scrape)
         if answer.status:
             if self._failures >= 3:
                 self._owner.server_silent(None)
             self._failures = 0
         if answer.status == 200:
             self._owner.server_metrics(answer.body, boot_now(), time.time())
-        elif answer.status:
-            pause = max(pause, 30.0)  # this server has none (SGLang without --enable-metrics), or wants a key
-        else:
+        elif not answer.status:
             self._failures += 1
             if self._failures == 3:
                 self._owner.server_silent(answer.error)
-        self._later(max(0.0, pause - (self._loop.now() - self._began)), self._scrape)
 
 
 def smoke_result(answer: Answer, seconds: float) -> Dict[str, Any]:

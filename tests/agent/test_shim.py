@@ -1,0 +1,218 @@
+"""The supervisor: a server's phases, readiness and samples; what its log may be; how the end is told."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from eagletui.agent import procfs
+from eagletui.agent.job_lines import Lines, read_lines
+from eagletui.agent.log_tail import LogTail
+from eagletui.agent.syscalls import signal_process
+from tests.agent.jobs_harness import Jobs, lines, until
+
+
+@pytest.fixture
+def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Jobs]:
+    root = tmp_path / "state"
+    monkeypatch.setenv("EAGLETUI_STATE", str(root))
+    found = Jobs(root)
+    yield found
+    found.clean()
+
+
+def test_a_server_from_load_to_samples(jobs: Jobs, tmp_path: Path) -> None:
+    hold = tmp_path / "go"
+    spec = jobs.server("--hold", str(hold))
+    jobs.launch(spec)
+    loading = jobs.wait(spec["id"], lambda s: any(p["id"] == "weights" for p in s.get("phases", ())))
+    assert loading["health"] == "loading"
+    assert loading["listening"] is False
+    weights = next(p for p in loading["phases"] if p["id"] == "weights")
+    assert (weights["role"], weights["done"], weights["total"], weights["unit"]) == ("target", 4, 4, "shards")
+    assert "seconds" not in weights
+    assert jobs.wait(spec["id"], lambda s: s.get("members") == 3)["bytes_read"] > 0
+    hold.touch()
+    ready = jobs.wait(spec["id"], lambda s: s.get("smoke_tokens_per_s"))
+    assert (ready["health"], ready["state"], ready["listening"]) == ("ready", "running", True)
+    assert (ready["served_model"], ready["max_model_len"], ready["engine_version"]) == ("fake", 4096, "0.32.0")
+    assert 0 < ready["ready_seconds"] < 60
+    directory = jobs.root / "jobs" / spec["id"]
+    samples = directory / "samples.jsonl"
+    until(lambda: len(samples.read_bytes().splitlines()) >= 2)
+    first, second = list(lines(samples))[:2]
+    assert second["generated_tokens"] > first["generated_tokens"]
+    assert second["boot"] > first["boot"]
+    assert first["running"] == 1
+    kinds = [event["kind"] for event in lines(directory / "events.jsonl")]
+    for kind in ("started", "phase", "progress", "ready", "smoke"):
+        assert kind in kinds
+    result = json.loads((directory / "result.json").read_text())
+    assert result["smoke_tokens_per_s"] == ready["smoke_tokens_per_s"]
+
+
+def test_a_server_with_a_key_is_ready_without_it(jobs: Jobs) -> None:
+    spec = jobs.server("--key", "k")
+    jobs.launch(spec)
+    jobs.wait(spec["id"], lambda s: s.get("health") == "ready")
+    result = jobs.root / "jobs" / spec["id"] / "result.json"
+    until(result.exists)
+    assert json.loads(result.read_text()) == {"smoke_problem": "key needed"}
+    assert "detail" not in jobs.state(spec["id"])
+
+
+def test_the_smoke_can_be_switched_off(jobs: Jobs) -> None:
+    spec = jobs.server(ready={"smoke": False})
+    jobs.launch(spec)
+    jobs.wait(spec["id"], lambda s: s.get("served_model"))
+    directory = jobs.root / "jobs" / spec["id"]
+    until(lambda: (directory / "samples.jsonl").read_bytes())
+    assert not (directory / "result.json").exists()
+
+
+def test_a_load_that_fails_says_why(jobs: Jobs) -> None:
+    spec = jobs.server("--fail", "RuntimeError: Engine core initialization failed. See root cause above.")
+    jobs.launch(spec)
+    over = jobs.over(spec["id"])
+    assert (over["state"], over["rc"], over["health"]) == ("exited", 1, "failed")
+    result = json.loads((jobs.root / "jobs" / spec["id"] / "result.json").read_text())
+    assert result["ok"] is False
+    assert result["why"]
+
+
+def test_a_signal_is_a_negative_status(jobs: Jobs) -> None:
+    spec = jobs.spec("sleep", "60")
+    state = jobs.launch(spec)
+    assert signal_process(state["pid"], state["pid_start"], signal.SIGTERM)
+    over = jobs.over(spec["id"])
+    assert (over["state"], over["rc"]) == ("exited", -15)
+    assert json.loads((jobs.root / "jobs" / spec["id"] / "result.json").read_text())["why"] == "ended by SIGTERM"
+
+
+def test_the_exit_status_is_known_to_an_agent_that_comes_later(jobs: Jobs) -> None:
+    spec = jobs.spec("sh", "-c", "exit 7")
+    pid = os.fork()
+    if pid == 0:  # the agent that launches, and dies before the job has ended
+        jobs.call("launch", spec=spec)
+        os.kill(os.getpid(), signal.SIGKILL)
+    jobs.launched.append(spec["id"])
+    os.waitpid(pid, 0)
+    assert jobs.over(spec["id"])["rc"] == 7
+
+
+def test_processes_left_behind_are_named_and_keep_the_supervisor(jobs: Jobs) -> None:
+    code = "import os,sys,time\nif os.fork() == 0:\n    os.setsid()\n    os.write(1, b'child')\n    time.sleep(300)\nsys.exit(0)"
+    spec = jobs.spec(sys.executable, "-c", code)
+    jobs.launch(spec)
+    left = jobs.wait(spec["id"], lambda s: s.get("state") == "exited")
+    assert (left["rc"], left["members"]) == (0, 1)
+    assert left["detail"].startswith("left behind: pid ")
+    assert procfs.alive(left["shim_pid"], left["shim_start"])
+    answer = jobs.kill(spec["id"])
+    assert answer["result"]["released"][0] == "1 process"
+    assert "detail" not in jobs.over(spec["id"]) or jobs.state(spec["id"])["detail"].startswith("ended")
+
+
+def test_a_zombie_is_no_member(jobs: Jobs) -> None:
+    code = "import os,time\npid = os.fork()\nif pid == 0:\n    os._exit(0)\nprint(pid, flush=True)\ntime.sleep(300)"
+    spec = jobs.spec(sys.executable, "-c", code)
+    jobs.launch(spec)
+    log = jobs.root / "jobs" / spec["id"] / "log"
+    until(lambda: log.exists() and log.read_text().strip())
+    child = int(log.read_text())
+    until(lambda: getattr(procfs.read_stat(child), "state", "") == "Z")
+    assert child not in [pid for pid, _ in jobs.members(spec["id"])]
+
+
+def test_a_line_of_20_mb_and_bad_bytes(jobs: Jobs) -> None:
+    code = (
+        "import os\n"
+        "os.write(1, b'\\xff\\xfe\\x00\\x1b]52;c;aGk=\\x07 bad bytes\\n')\n"
+        "for _ in range(160): os.write(1, b'x' * 131072)\n"
+        "os.write(1, b'\\nend')\n"
+    )
+    spec = jobs.spec(sys.executable, "-c", code, engine="vllm")
+    state = jobs.launch(spec)
+    status = procfs.status(state["shim_pid"])
+    over = jobs.over(spec["id"])
+    assert over["rc"] == 0
+    assert over["log_size"] == (jobs.root / "jobs" / spec["id"] / "log").stat().st_size > 160 * 131072
+    assert int(status["VmHWM"].split()[0]) < 60_000 if "VmHWM" in status else True
+
+
+def test_a_log_is_bounded_and_its_offsets_stay(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    got = bytearray()
+    path.touch()
+    tail = LogTail(str(path), got.extend, cap=4 << 20)
+    block = bytes(range(256)) * 256
+    with path.open("ab") as out:
+        for _ in range(256):
+            out.write(block)
+            out.flush()
+            while tail.poll():
+                pass
+            tail.bound()
+    assert bytes(got) == block * 256
+    size = path.stat().st_size
+    assert size == 16 << 20
+    assert path.stat().st_blocks * 512 <= (4 << 20) + 65536
+    assert (8 << 20) < tail.floor < size
+    with path.open("rb") as file:
+        file.seek(tail.floor)
+        assert file.read() == (block * 256)[tail.floor :]
+    tail.close()
+
+
+def test_a_truncated_log_is_read_anew(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    got = bytearray()
+    path.write_bytes(b"one two three\n")
+    tail = LogTail(str(path), got.extend)
+    tail.poll()
+    path.write_bytes(b"four\n")
+    tail.poll()
+    assert bytes(got) == b"one two three\nfour\n"
+    tail.close()
+
+
+def test_sample_lines_are_thinned_and_bounded(tmp_path: Path) -> None:
+    path = tmp_path / "samples.jsonl"
+    out = Lines(str(path), cap=4096)
+    inode = path.stat().st_ino
+    seen = {}
+    for number in range(2000):
+        out.append({"n": number, "pad": "x" * 20})
+        seen[path.stat().st_ino] = path.stat().st_size
+    assert path.stat().st_ino != inode
+    assert path.stat().st_size <= 4096
+    old = path.with_suffix(".jsonl.old")
+    assert old.stat().st_size <= 4096 + 1024
+    kept = [doc["n"] for doc in read_lines(str(path))]
+    assert kept == sorted(kept)
+    assert kept[0] == 0
+    assert kept[-1] == 1999
+    out.close()
+
+
+def test_a_half_line_of_a_predecessor_is_ended(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(b'{"n":1}\n{"n":')
+    out = Lines(str(path), cap=4096)
+    out.append({"n": 2})
+    out.close()
+    assert path.read_bytes().splitlines()[-1] == b'{"n":2}'
+
+
+def test_the_supervisor_is_small(jobs: Jobs) -> None:
+    spec = jobs.spec("sleep", "60")
+    state = jobs.launch(spec)
+    jobs.wait(spec["id"], lambda s: s.get("cpu") is not None)
+    status = procfs.status(state["shim_pid"])
+    assert int(status["VmRSS"].split()[0]) < 20_000
