@@ -331,6 +331,9 @@ class ServerSample(NamedTuple):
     ``accepted`` counts accepted draft tokens without the bonus token, ``drafted`` the proposed ones, ``verify_steps`` the
     verify rounds that had a draft, ``per_position[i]`` the rounds whose draft token i was accepted. ``ttft`` and ``itl``
     are histograms: ``((upper bound, cumulative count), ...)`` with the last bound ``inf`` written as None, then sum and count.
+    ``acceptance_from`` says where the acceptance counters come from: ``counters`` (vLLM's own), ``derived`` (SGLang 0.5.14+,
+    from its counts of finished requests), ``gauge`` (older SGLang: only ``gauge_length``, a last sample). ``decoded_tokens``
+    and ``prefilled_tokens`` move while requests run, where the engine has such counters. ``k`` is the draft tokens per step.
     """
 
     boot: float
@@ -355,6 +358,11 @@ class ServerSample(NamedTuple):
     start_time: Optional[float] = None
     gauge_length: Optional[float] = None
     gauge_rate: Optional[float] = None
+    engine: Optional[str] = None
+    k: Optional[int] = None
+    acceptance_from: Optional[str] = None
+    decoded_tokens: Optional[float] = None
+    prefilled_tokens: Optional[float] = None
 
 
 class Acceptance(NamedTuple):
@@ -362,7 +370,8 @@ class Acceptance(NamedTuple):
 
     ``rate`` = accepted / drafted, ``length`` = 1 + accepted / verify steps (it counts the bonus token), ``per_position[i]``
     = rounds with draft token i accepted / verify steps, all None when nothing was drafted in the window.
-    ``seconds`` is the true distance of the two scrapes. ``restarted`` when a counter fell inside the window.
+    ``seconds`` is the true distance of the two scrapes. ``restarted`` when a counter fell inside the window. ``basis`` is
+    ``counters``, ``derived`` or ``gauge`` (see `ServerSample`): a gauge is one interval's mean, not the window's.
     """
 
     seconds: float
@@ -376,6 +385,7 @@ class Acceptance(NamedTuple):
     accepted_per_s: Optional[float] = None
     emitted_per_s: Optional[float] = None
     restarted: bool = False
+    basis: str = "counters"
 
 
 class Eta(NamedTuple):

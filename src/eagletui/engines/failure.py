@@ -150,8 +150,9 @@ _DETAILS = 4
 class FailureTracker:
     """Fed with suspicious lines and with every line of a process whose traceback is open; see `wants`.
 
-    ``phase`` gives the load's (phase, role) now, ``line_of`` the line number of an offset not before the last one asked for. `fatal` is set once the launch is over; `interrupted` when it was ended by
-    a signal to the user's wish (KeyboardInterrupt), which is no failure.
+    ``phase`` gives the load's (phase, role) now, ``line_of`` the line number of an offset not before the last one asked for.
+    `fatal` is set once the launch is over; `interrupted` when it was ended by a signal to the user's wish
+    (KeyboardInterrupt), which is no failure.
     """
 
     def __init__(self, phase: Callable[[], Tuple[Optional[str], Optional[str]]], line_of: Callable[[int], int]) -> None:
@@ -275,8 +276,8 @@ class FailureTracker:
 
     @property
     def settled(self) -> bool:
-        """Whether the failure is worth reporting: something fatal was seen and its cause, or no cause is on its way."""
-        return self.fatal is not None and (not self.open or (self._best is not None and self._best.weight == 2))
+        """Whether something fatal was seen and its root is known, not only the wrappers."""
+        return self.fatal is not None and self._best is not None and self._best.weight == 2
 
     def failure(self) -> Optional[Failure]:
         """The failure as far as it is known; None while nothing fatal was seen."""

@@ -104,6 +104,7 @@ class LogReader:
         self._hot = True
         self._last_stamp: Optional[bytes] = None
         self._failed: Optional[Failure] = None
+        self._told: Optional[int] = None
         self._restarts = 0
         self._interrupted = False
         if started is not None:
@@ -254,7 +255,7 @@ class LogReader:
     def _restart(self) -> None:
         self._restarts = self._state.restarts
         self._failure = FailureTracker(self._phase_now, self._line_of)
-        self._failed = None
+        self._failed = self._told = None
         self._interrupted = False
         if self._zero is not None:
             self._zero += self._now
@@ -274,16 +275,16 @@ class LogReader:
         if failure.interrupted and not self._interrupted:
             self._interrupted = True
             s.stop("interrupted")
-        if failure.fatal is None or (s.stopping and self._failed is None) or not (final or failure.settled):
+        if failure.fatal is None or (s.stopping and self._failed is None):
             return
         now = failure.failure()
-        if now is None or now == self._failed:
-            return
-        old, self._failed = self._failed, now
-        s.close()
-        if old is None or old.offset != now.offset:
-            # said again when a better root comes to light: the last one counts
-            s.emit("failure", value=now, text=now.text)
+        if now is not None and now != self._failed:
+            self._failed = now
+            s.close()
+        # a wrapper comes before its cause's traceback has been read: it is told only if nothing better has come by the end
+        if self._failed is not None and self._told != self._failed.offset and (final or failure.settled):
+            self._told = self._failed.offset
+            s.emit("failure", value=self._failed, text=self._failed.text)
 
     def _line_of(self, offset: int) -> int:
         """The number of the line at ``offset``: counted on from the last one asked for, so a long traceback costs no more."""
