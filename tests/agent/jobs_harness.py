@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import socket
 import sys
@@ -121,8 +120,8 @@ class Jobs:
         answer: dict[str, Any] = self.call("kill", job=job, token=plan["token"], **{"wait": 60, **params})
         return answer
 
-    def members(self, job: str) -> dict[int, int]:
-        """{pid: start} of the job's live processes."""
+    def members(self, job: str) -> dict[tuple[int, int], Any]:
+        """The job's live processes: {(pid, start): stat}."""
         scanner = self.job(job).scanner()
         return dict(scanner.scan()) if scanner is not None else {}
 
@@ -150,8 +149,3 @@ def _kill_all(members: dict[tuple[int, int], Any]) -> bool:
 def lines(path: Path) -> Iterator[dict[str, Any]]:
     for line in path.read_bytes().splitlines():
         yield json.loads(line)
-
-
-def session_of(pid: int) -> int:
-    stat = procfs.read_stat(pid)
-    return stat.session if stat else os.getsid(0)

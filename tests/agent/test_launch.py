@@ -29,7 +29,9 @@ def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Jobs]:
 
 
 def test_a_program_runs_to_its_end(jobs: Jobs) -> None:
-    spec = jobs.spec(sys.executable, "-c", "import os,sys; print(os.getcwd(), os.getsid(0) == os.getpid()); sys.exit(3)", cwd="/usr")
+    spec = jobs.spec(
+        sys.executable, "-c", "import os,sys; print(os.getcwd(), os.getsid(0) == os.getpid()); sys.exit(3)", cwd="/usr"
+    )
     state = jobs.launch(spec)
     assert state["state"] in ("running", "exited")
     over = jobs.over(spec["id"])

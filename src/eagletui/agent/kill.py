@@ -142,9 +142,7 @@ class Ladder:
         waited = now - self._since
         main = self._scanner.origin.main
         if self._step == 0:
-            if main not in members:
-                self._enter(1)
-            elif waited >= self._graces.main:
+            if main is None or main not in members or waited >= self._graces.main:
                 self._enter(1)
             else:
                 self._signal({main: members[main]}, signal.SIGTERM)
@@ -176,9 +174,9 @@ class Ladder:
         self._told.clear()  # SIGKILL may be repeated: a process that was in the kernel gets it when it comes back
         self._signal(members, signal.SIGKILL)
 
-    def _signal(self, members: Mapping[Optional[Key], Stat], number: int) -> None:  # type: ignore[type-var]
+    def _signal(self, members: Mapping[Key, Stat], number: int) -> None:
         for key, stat in members.items():
-            if key is None or self._told.get(key) == number:
+            if self._told.get(key) == number:
                 continue
             self._told[key] = number
             try:

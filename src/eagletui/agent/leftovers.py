@@ -17,7 +17,7 @@ _TMP_NAMES = re.compile(r"(%s$|vllm_dist_|sgl-)" % _UUID)
 
 
 class Leftover(NamedTuple):
-    """A file of the job: ``why`` is ``used`` (a member maps it or has it open) or ``since`` (made by its user since its start)."""
+    """A file of the job. ``why``: ``used`` (a member maps it or has it open), ``since`` (made by its user since its start)."""
 
     path: str
     size: int

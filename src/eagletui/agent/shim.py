@@ -267,14 +267,16 @@ class Shim(Owner):
         self._log.note(dict({"kind": "smoke"}, **result))
 
     def server_metrics(self, text: bytes, boot: float, wall: float) -> None:
-        from eagletui.engines.metrics import server_sample
+        from eagletui.engines.metrics import MetricsError, server_sample
 
-        sample = server_sample(text.decode("utf-8", "replace"), boot, wall)
-        if sample is not None and self._samples is not None:
-            try:
+        try:
+            sample = server_sample(text, boot, wall, self._f.get("k"), self._spec.get("engine"))
+            if sample is not None and self._samples is not None:
                 self._samples.append(to_doc(sample))
-            except OSError as error:
-                self._trouble("samples.jsonl: %s" % (error.strerror or error))
+        except MetricsError as error:
+            self._trouble("metrics: %s" % error)
+        except OSError as error:
+            self._trouble("samples.jsonl: %s" % (error.strerror or error))
 
     def server_silent(self, why: Optional[str]) -> None:
         self._f["detail"] = None if why is None else "does not answer: %s" % why

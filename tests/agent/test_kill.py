@@ -1,0 +1,274 @@
+"""Ending jobs: the right processes, all of them, no other; whoever is still there to do it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from eagletui.agent import kill, leftovers, procfs, syscalls
+from eagletui.agent.calls import CallError
+from eagletui.agent.members import Origin, Scanner, here
+from eagletui.agent.ports import why_taken
+from tests.agent.jobs_harness import Jobs, shim, until
+
+
+@pytest.fixture
+def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Jobs]:
+    root = tmp_path / "state"
+    monkeypatch.setenv("EAGLETUI_STATE", str(root))
+    found = Jobs(root)
+    yield found
+    found.clean()
+
+
+@pytest.fixture
+def stranger() -> Iterator[int]:
+    """A process that is no job's and must live."""
+    process = subprocess.Popen(["sleep", "600"])
+    yield process.pid
+    assert process.poll() is None, "a foreign process was ended"
+    process.kill()
+    process.wait()
+
+
+def ready(jobs: Jobs, spec: dict[str, object]) -> dict[str, object]:
+    jobs.launch(spec)
+    return jobs.wait(str(spec["id"]), lambda s: s.get("health") == "ready")
+
+
+def test_the_plan_lists_what_dies_and_the_kill_frees_it(jobs: Jobs, stranger: int) -> None:
+    spec = jobs.server("--workers", "3", gpus=["GPU-1"])
+    state = ready(jobs, spec)
+    plan = jobs.call(
+        "kill_plan",
+        job=spec["id"],
+        gpu_processes=[{"uuid": "GPU-1", "pid": state["pid"]}, {"uuid": "GPU-1", "pid": 1}, {"uuid": "GPU-2", "pid": 1}],
+    )
+    assert len(plan["processes"]) == 4
+    assert plan["processes"][0]["pid"] == plan["main"] == state["pid"]
+    assert plan["processes"][0]["start"] == state["pid_start"]
+    assert "fake_server.py" in plan["processes"][0]["command"]
+    assert (plan["port"], plan["listening"], plan["gpus"]) == (spec["port"], True, ["GPU-1"])
+    assert plan["gpu_pids"] == [state["pid"]]
+    assert plan["suspects"] == [{"uuid": "GPU-1", "pid": 1}]
+    assert plan["uptime"] > 0
+    assert plan["cost"] == state["ready_seconds"]
+    with pytest.raises(CallError, match="not those that were shown"):
+        jobs.call("kill", job=spec["id"], token="another")
+    answer = jobs.call("kill", job=spec["id"], token=plan["token"], wait=60, operator="ann")
+    assert answer["by"] == "shim"
+    result = answer["result"]
+    assert result["remaining"] == []
+    assert result["released"] == ["4 processes", f"port {spec['port']}"]
+    assert result["gpus"] is None
+    over = jobs.over(str(spec["id"]))
+    assert (over["state"], over["health"], over["members"], over["detail"]) == ("exited", "gone", 0, "ended by ann")
+    for process in plan["processes"]:
+        assert not procfs.alive(process["pid"], process["start"])
+    assert why_taken(spec["port"]) is None
+    with pytest.raises(CallError, match="no process of job"):
+        jobs.call("kill_plan", job=spec["id"])
+
+
+def test_sigterm_ignored_and_workers_of_their_own_session(jobs: Jobs, stranger: int) -> None:
+    spec = jobs.server("--ignore-term", "--workers-ignore-term", "--workers", "3", graces=[0.5, 0.5, 10])
+    ready(jobs, spec)
+    assert len({procfs.read_stat(pid).session for pid, _ in jobs.members(str(spec["id"]))}) == 4  # type: ignore[union-attr]
+    answer = jobs.kill(str(spec["id"]))
+    assert answer["result"]["remaining"] == []
+    assert answer["result"]["released"][0] == "4 processes"
+    assert jobs.over(str(spec["id"]))["rc"] == -9
+
+
+def test_processes_that_fork_during_the_kill(jobs: Jobs, stranger: int) -> None:
+    spec = jobs.server("--ignore-term", "--workers-ignore-term", "--forks", graces=[0.2, 0.2, 20])
+    ready(jobs, spec)
+    answer = jobs.kill(str(spec["id"]))
+    assert answer["result"]["remaining"] == []
+    assert not jobs.members(str(spec["id"]))
+
+
+def test_kill_now_does_not_wait(jobs: Jobs) -> None:
+    spec = jobs.server("--ignore-term", graces=[500, 500, 10])
+    ready(jobs, spec)
+    first = jobs.kill(str(spec["id"]), wait=0)
+    assert "result" not in first
+    jobs.wait(str(spec["id"]), lambda s: s.get("state") == "stopping" and "SIGTERM to the main process" in s.get("detail", ""))
+    answer = jobs.call("kill", job=spec["id"], token="", now=True, wait=60)
+    assert answer["result"]["remaining"] == []
+    assert answer["result"]["seconds"] < 60
+
+
+def test_a_kill_during_the_load(jobs: Jobs, tmp_path: Path) -> None:
+    spec = jobs.server("--hold", str(tmp_path / "never"))
+    jobs.launch(spec)
+    jobs.wait(str(spec["id"]), lambda s: s.get("members") == 3)
+    answer = jobs.kill(str(spec["id"]))
+    assert answer["result"]["remaining"] == []
+    over = jobs.over(str(spec["id"]))
+    assert over["rc"] == -15
+    assert jobs.call("job", job=spec["id"])["result"]["why"] == "ended on request before it was ready"
+
+
+def test_the_kill_goes_on_without_the_client(jobs: Jobs) -> None:
+    spec = jobs.server("--ignore-term", graces=[1, 1, 10])
+    ready(jobs, spec)
+    pid = os.fork()
+    if pid == 0:  # an agent that dies with the request just sent
+        jobs.kill(str(spec["id"]), wait=0)
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(pid, 0)
+    over = jobs.over(str(spec["id"]))
+    assert over["members"] == 0
+    assert jobs.call("job", job=spec["id"])["result"]["remaining"] == []
+
+
+def test_the_supervisor_is_killed_and_the_job_lives(jobs: Jobs, stranger: int) -> None:
+    spec = jobs.server("--workers", "2", "--workers-ignore-term", "--clear-env")
+    state = ready(jobs, spec)
+    members = jobs.members(str(spec["id"]))
+    assert len(members) == 3
+    syscalls.signal_process(state["shim_pid"], state["shim_start"], signal.SIGKILL)  # type: ignore[arg-type]
+    until(lambda: not shim(state))
+    lost = jobs.state(str(spec["id"]))
+    assert lost["state"] == "lost_supervisor"
+    assert lost["detail"] == "running, its exit status will be unknown: the supervisor died"
+    assert "rc" not in lost
+    assert set(jobs.members(str(spec["id"]))) == set(members)
+    # the lease is the main process's too: nobody gets the port meanwhile
+    with pytest.raises(CallError, match="is leased by job|is held by"):
+        jobs.launch(jobs.spec("true", port=spec["port"]))
+    answer = jobs.kill(str(spec["id"]))
+    assert answer["by"] == "helper"
+    assert answer["result"]["remaining"] == []
+    assert not jobs.members(str(spec["id"]))
+    gone = jobs.wait(str(spec["id"]), lambda s: not s.get("members"))
+    assert gone["state"] == "lost_supervisor"
+    assert "rc" not in gone
+
+
+def test_own_session_workers_are_found_by_the_log_alone(jobs: Jobs) -> None:
+    spec = jobs.server("--workers", "2")
+    state = ready(jobs, spec)
+    origin = jobs.job(str(spec["id"])).origin()
+    assert origin is not None
+    workers = [key for key in jobs.members(str(spec["id"])) if key[0] != state["pid"]]
+    for pid in (state["shim_pid"], state["pid"]):
+        os.kill(pid, signal.SIGKILL)  # type: ignore[arg-type]
+    until(lambda: not procfs.alive(state["pid"], state["pid_start"]))  # type: ignore[arg-type]
+    scanner = Scanner(origin._replace(known=frozenset()))
+    assert sorted(scanner.scan()) == sorted(workers)
+
+
+def test_the_api_server_is_killed_and_its_workers_are_cleared(jobs: Jobs, stranger: int) -> None:
+    names = [f"/dev/shm/psm_test{os.getpid()}{n}" for n in range(2)]
+    spec = jobs.server("--workers", "2", "--shm", names[0], "--shm", names[1])
+    state = ready(jobs, spec)
+    os.kill(state["pid"], signal.SIGKILL)  # type: ignore[arg-type]
+    left = jobs.wait(str(spec["id"]), lambda s: s.get("state") == "exited")
+    assert (left["rc"], left["members"], left["health"]) == (-9, 2, "failed")
+    assert left["detail"].startswith("left behind: pid ")
+    plan = jobs.call("kill_plan", job=spec["id"])
+    assert plan["main"] is None
+    assert {entry["path"]: entry["why"] for entry in plan["shm"] if entry["path"] in names} == dict.fromkeys(names, "used")
+    answer = jobs.kill(str(spec["id"]))
+    assert set(names) <= set(answer["result"]["released"])
+    assert not any(os.path.exists(name) for name in names)
+    assert jobs.over(str(spec["id"]))["rc"] == -9
+
+
+def test_what_others_use_is_not_removed(tmp_path: Path) -> None:
+    used, free = f"/dev/shm/psm_used{os.getpid()}", f"/dev/shm/psm_free{os.getpid()}"
+    for path in (used, free):
+        Path(path).write_bytes(b"x")
+    try:
+        with open(used, "rb"):
+            said = leftovers.remove([used, free, "/etc/passwd", str(tmp_path)], os.geteuid())
+        assert said == {used: "in use", free: ""}
+        assert os.path.exists(used)
+        assert not os.path.exists(free)
+    finally:
+        os.unlink(used)
+
+
+def test_a_socket_that_is_bound_stays() -> None:
+    path = "/tmp/0b9ff1a2-0000-4000-8000-%012x" % os.getpid()
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(path)
+        assert path in [entry.path for entry in leftovers.find([], os.geteuid(), 0)]
+        assert leftovers.remove([path], os.geteuid()) == {path: "in use"}
+    assert leftovers.remove([path], os.geteuid()) == {path: ""}
+
+
+def test_a_reused_pid_is_not_signalled(stranger: int) -> None:
+    stat = procfs.read_stat(stranger)
+    assert stat is not None
+    assert syscalls.signal_process(stranger, stat.start - 1, signal.SIGKILL) is False
+    boot_id, namespace, first = here()
+    key = (stranger, stat.start - 1)
+    scanner = Scanner(Origin(boot_id, namespace, first, (999999, 1), key, None, None, frozenset([key])))
+    assert scanner.scan() == {}
+    assert scanner.refresh() == {}
+
+
+def test_without_pidfds_the_start_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(syscalls, "_pidfd_open", lambda pid: None)
+    process = subprocess.Popen(["sleep", "600"])
+    stat = procfs.read_stat(process.pid)
+    assert stat is not None
+    assert syscalls.signal_process(process.pid, stat.start + 1, signal.SIGKILL) is False
+    assert process.poll() is None
+    assert syscalls.signal_process(process.pid, stat.start, signal.SIGKILL) is True
+    assert process.wait() == -9
+    assert syscalls.signal_process(1, 0, signal.SIGTERM) is False
+
+
+def test_an_uninterruptible_process_is_told_as_such() -> None:
+    stat = procfs.Stat(4242, "cat", "D", 1, 4242, 4242, 5, 0, 0, 1, 10)
+    assert kill.stuck_text(stat, {}) == "pid 4242 (cat): uninterruptible, waiting on ?"
+    assert kill.stuck_text(stat._replace(state="S"), {4242: "not ours to signal"}) == "pid 4242 (cat): not ours to signal"
+    told = kill.release({}, [stat], {}, 2, [])
+    assert told["released"] == ["2 processes"]
+    assert told["remaining"] == ["pid 4242 (cat): uninterruptible, waiting on ?"]
+
+
+def test_the_token_is_the_main_process_or_the_leftovers() -> None:
+    main, a, b = (10, 100), (11, 110), (12, 120)
+    assert kill.token("j", "boot", main, [main, a]) == kill.token("j", "boot", main, [b, main])
+    assert kill.token("j", "boot", main, [a, b]) == kill.token("j", "boot", main, [b, a])
+    texts = {
+        kill.token("j", "boot", main, [main]),
+        kill.token("j", "boot", main, [a]),
+        kill.token("j", "boot", (10, 101), [(10, 101)]),
+        kill.token("j", "other", main, [main]),
+        kill.token("k", "boot", main, [main]),
+    }
+    assert len(texts) == 5
+
+
+def test_a_stopped_supervisor_is_told(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    from eagletui.agent import jobs_api
+
+    monkeypatch.setattr(jobs_api, "REACT", 0.5)
+    spec = jobs.spec("sleep", "600")
+    state = jobs.launch(spec)
+    os.kill(state["shim_pid"], signal.SIGSTOP)
+    with pytest.raises(CallError, match=rf"supervisor \(pid {state['shim_pid']}\) does not take up the request"):
+        jobs.kill(spec["id"], wait=0)
+    os.kill(state["shim_pid"], signal.SIGCONT)
+    assert jobs.over(spec["id"])["rc"] == -15
+
+
+def test_the_end_of_the_unit_ends_the_job(jobs: Jobs) -> None:
+    spec = jobs.spec(sys.executable, "-c", "import time; time.sleep(600)")
+    state = jobs.launch(spec)
+    syscalls.signal_process(state["shim_pid"], state["shim_start"], signal.SIGTERM)
+    over = jobs.over(spec["id"])
+    assert (over["rc"], over["detail"]) == (-15, "ended by SIGTERM to the supervisor")
