@@ -125,7 +125,7 @@ class NoAgent(NamedTuple):
     remedy: str
 
 
-_PROBLEM = re.compile(r"eagletui\[(\d+)\]: ([^\r\n]*?)(?= *(?:eagletui\[|[\r\n]|$))")
+_PROBLEM = re.compile(r"eagletui\[(\d+)\]: ([^\r\n]*?)(?=,? *(?:eagletui\[|exit status |[\r\n]|$))")
 
 
 def explain(text: str, status: int | None = None) -> NoAgent | None:

@@ -5,65 +5,109 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable
+from typing import cast
 
 from eagletui.hosts import bootstrap
 from eagletui.hosts.base import HostError
 from eagletui.hosts.link import Link, open_link
 
 _STDERR_KEPT = 4096
+_AHEAD = 1024 * 1024  # read ahead of the link, at most about that much
 _GRACE = 0.6
 
 
-class LocalTransport:
-    """A started shell on this machine, in a session of its own: a ctrl+c in this terminal does not reach it."""
+class LocalTransport(asyncio.SubprocessProtocol):
+    """A started shell on this machine, in a session of its own: a ctrl+c in this terminal does not reach it.
 
-    def __init__(self, process: Process) -> None:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        self._process, self._stdin, self._stdout = process, process.stdin, process.stdout
+    Not asyncio's stream classes: they leave the pipes of a killed process open until the garbage collector comes.
+    """
+
+    def __init__(self) -> None:
+        self._chunks: list[bytes] = []
+        self._size = 0
+        self._end = self._paused = False
+        self._ready, self._writable = asyncio.Event(), asyncio.Event()
+        self._exited, self._gone = asyncio.Event(), asyncio.Event()
         self._complaints = bytearray()
-        self._listener = asyncio.create_task(self._listen())
+        self._writable.set()
 
-    async def _listen(self) -> None:
-        assert self._process.stderr is not None
-        while data := await self._process.stderr.read(4096):
+    # ------------------------------------------------------------------------------------------ what asyncio calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._process = cast(asyncio.SubprocessTransport, transport)
+        self._stdin = cast(asyncio.WriteTransport, self._process.get_pipe_transport(0))
+        self._stdout = cast(asyncio.ReadTransport, self._process.get_pipe_transport(1))
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        if fd == 1:
+            self._chunks.append(data)
+            self._size += len(data)
+            if self._size > _AHEAD and not self._paused:
+                self._paused = True
+                self._stdout.pause_reading()
+            self._ready.set()
+        else:
             self._complaints += data
             del self._complaints[:-_STDERR_KEPT]
 
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        if fd == 1:
+            self._end = True
+            self._ready.set()
+        elif fd == 0:
+            self._writable.set()
+
+    def process_exited(self) -> None:
+        self._exited.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._gone.set()  # exited, and all pipes closed
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+    # ---------------------------------------------------------------------------------------------- what a link calls
+
     async def read(self) -> bytes:
-        try:
-            return await self._stdout.read(256 * 1024)
-        except ConnectionError:
-            return b""  # the end all the same; `reason` tells why
+        await self._ready.wait()
+        data = b"".join(self._chunks)
+        self._chunks.clear()
+        self._size = 0
+        if not self._end:
+            self._ready.clear()
+            if self._paused:
+                self._paused = False
+                self._stdout.resume_reading()
+        return data
 
     def write(self, data: bytes) -> None:
         if not self._stdin.is_closing():
             self._stdin.write(data)
 
     async def drain(self) -> None:
-        try:
-            await self._stdin.drain()
-        except ConnectionError:
-            pass  # the reader sees the end too, and tells
+        await self._writable.wait()
 
     async def close(self) -> None:
         """End of stdin ends the agent; a shell that is still there after a moment is killed with its session."""
         self._stdin.close()
         try:
-            await asyncio.wait_for(self._process.wait(), _GRACE)
+            await asyncio.wait_for(self._exited.wait(), _GRACE)
         except TimeoutError:
             try:
-                os.killpg(self._process.pid, signal.SIGKILL)  # its own group: it is the leader of the session we made
+                os.killpg(self._process.get_pid(), signal.SIGKILL)  # its own group: it leads the session we made
             except ProcessLookupError:
                 pass  # it ended just now
-            await self._process.wait()
-        self._listener.cancel()
+            await self._exited.wait()
+        self._process.close()
+        await self._gone.wait()
 
     async def reason(self) -> str:
         try:
-            await asyncio.wait_for(asyncio.gather(self._process.wait(), asyncio.shield(self._listener)), _GRACE)
+            await asyncio.wait_for(self._gone.wait(), _GRACE)
         except TimeoutError:
             pass  # something still holds stderr; what it said so far is enough
         text = " ".join(self._complaints.decode("utf-8", "replace").split())
@@ -73,7 +117,7 @@ class LocalTransport:
 
     @property
     def exit_status(self) -> int | None:
-        return self._process.returncode
+        return self._process.get_returncode()
 
 
 async def connect_local(
@@ -86,17 +130,10 @@ async def connect_local(
 ) -> Link:
     """Start an agent on this machine. ``early`` as for `open_link`. Raises `HostError`."""
     nonce = bootstrap.new_nonce()
+    command = bootstrap.command(nonce, watchdog)
+    loop = asyncio.get_running_loop()
     try:
-        process = await asyncio.create_subprocess_exec(
-            shell,
-            "-c",
-            bootstrap.command(nonce, watchdog),
-            stdin=PIPE,
-            stdout=PIPE,
-            stderr=PIPE,
-            start_new_session=True,
-            cwd="/",
-        )
+        _, transport = await loop.subprocess_exec(LocalTransport, shell, "-c", command, start_new_session=True, cwd="/")
     except OSError as error:
         raise HostError("start the agent", f"{shell}: {error.strerror}", kind="other") from error
-    return await open_link(LocalTransport(process), nonce, target="local", early=early, silence=silence, blob=blob)
+    return await open_link(transport, nonce, target="local", early=early, silence=silence, blob=blob)
