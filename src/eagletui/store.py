@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Mapping
+from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
@@ -123,7 +124,7 @@ class Store:
     series: dict[tuple[str, ...], Series] = field(default_factory=dict)
     revision: dict[str, int] = field(default_factory=dict)
     clock_offset: float | None = None
-    _listeners: list[Callable[[str], None]] = field(default_factory=list, repr=False)
+    _listeners: list[tuple[Callable[[str], None], Context]] = field(default_factory=list, repr=False)
 
     def track(self, key: tuple[str, ...], time: float, value: float | None, capacity: int = 1200) -> None:
         """Append to the series ``key`` (say ``("gpu", uuid, "util")``), made on first use."""
@@ -135,13 +136,17 @@ class Store:
     def changed(self, topic: str) -> None:
         """Say that a topic (connection, info, host, gpus, processes, jobs, alerts, server, training) has new content."""
         self.revision[topic] = self.revision.get(topic, 0) + 1
-        for listener in tuple(self._listeners):
-            listener(topic)
+        for listener, context in tuple(self._listeners):
+            context.copy().run(listener, topic)
 
     def listen(self, listener: Callable[[str], None]) -> Callable[[], None]:
-        """Call ``listener(topic)`` after each change; returns the function that stops it."""
-        self._listeners.append(listener)
-        return lambda: self._listeners.remove(listener) if listener in self._listeners else None
+        """Call ``listener(topic)`` after each change; returns the function that stops it.
+
+        It runs in the context (`contextvars`) of this call, not of the task that made the change: a screen can set timers in it.
+        """
+        entry = (listener, copy_context())
+        self._listeners.append(entry)
+        return lambda: self._listeners.remove(entry) if entry in self._listeners else None
 
     def drop_series(self, keep: Callable[[tuple[str, ...]], bool]) -> None:
         for key in [k for k in self.series if not keep(k)]:
