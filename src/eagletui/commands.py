@@ -46,7 +46,8 @@ class Desk:
 
 def settings_for(config: Config, target: Target, given: Mapping[str, Any]) -> HostSettings:
     """What holds for ``target``: the command line's ``given`` before the host's own settings, these before the global ones."""
-    return replace(config.for_host(*dict.fromkeys((target.host, str(target)))), **given)
+    names = (target.host, str(target._replace(port=None)), str(target))
+    return replace(config.for_host(*dict.fromkeys(names)), **given)
 
 
 def connector(target: Target, settings: HostSettings, prompter: Prompter | None, notice: Callable[[str], None]) -> Connect:

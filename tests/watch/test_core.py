@@ -208,3 +208,14 @@ async def test_what_came_with_the_new_connection_survives_the_news_of_the_reboot
     bench.online(boot_id="boot-2")
     assert [process.pid for process in bench.store.processes] == [2]
     assert bench.store.gpus is None
+
+
+async def test_a_failing_listener_of_the_store_does_not_end_the_stream(bench: Bench) -> None:
+    def listener(_topic: str) -> None:
+        raise RuntimeError("a screen's defect")
+
+    stop = bench.store.listen(listener)
+    bench.host.push("host", {"cpu": 1.0})
+    stop()
+    bench.host.push("host", {"cpu": 2.0})
+    assert bench.values("host", "cpu") == [1.0, 2.0]

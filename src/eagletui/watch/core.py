@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
@@ -17,6 +18,9 @@ from eagletui.records import Alert, HostInfo
 from eagletui.store import Connection, Store
 from eagletui.watch import telemetry
 from eagletui.watch.alerts import Alarms, Sign, board_signs, host_signs, job_signs
+
+log = logging.getLogger("eagletui.watch")
+log.addHandler(logging.NullHandler())  # never onto the terminal that a screen is drawn on
 
 
 class Subscriber(Protocol):
@@ -126,6 +130,10 @@ class Watch:
             self._waiters.setdefault(stream, []).append(waiter)
             await waiter
 
+    def count(self, stream: str) -> int:
+        """How many pushes of ``stream`` have come."""
+        return self._counts[stream]
+
     def _wake(self, stream: str) -> None:
         for waiter in self._waiters.pop(stream, ()):
             if not waiter.done():  # who gave up waiting has cancelled its own
@@ -215,23 +223,22 @@ class Watch:
                 self._last_boot = push.boot
                 self._fresh.add(name)
                 self._judge(name, push)
-            except Exception as error:  # noqa: BLE001 - whatever one document holds, the others must go on; it is shown
-                self.store.raise_alert(
-                    Alert(
-                        f"stream:{name}",
-                        "warn",
-                        f"{name}: what the host sent cannot be read: {error}",
-                        self._wall(),
-                        "watch",
-                        "the agent and this program may differ in version: connect again",
-                    )
-                )
-            else:
                 self.store.clear_alert(f"stream:{name}")
+            except Exception as error:  # noqa: BLE001 - whatever one document holds, the others must go on; it is shown
+                self._complain(name, error)
             self._counts[name] += 1
             self._wake(name)
 
         return listener
+
+    def _complain(self, name: str, error: Exception) -> None:
+        log.warning("a push of %s", name, exc_info=error)
+        what = f"{name}: what the host sent cannot be used: {type(error).__name__}: {error}"
+        remedy = "the agent and this program may differ in version: connect again"
+        try:
+            self.store.raise_alert(Alert(f"stream:{name}", "warn", what, self._wall(), "watch", remedy))
+        except Exception:  # who listens to the store has failed, and would again: the log is all that is left
+            log.exception("telling of a push of %s", name)
 
     def _judge(self, name: str, push: Push) -> None:
         if name == "host":
