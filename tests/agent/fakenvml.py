@@ -8,7 +8,7 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,10 +53,17 @@ class FakeNvml:
 class Running:
     """A source in its own process. `until` reads documents until one is as wanted."""
 
-    def __init__(self, source: str, python: str = sys.executable, environ: dict[str, str] | None = None, **timing: Any) -> None:
+    def __init__(
+        self,
+        source: str,
+        python: str = sys.executable,
+        environ: dict[str, str] | None = None,
+        prefix: Sequence[str] = (),
+        **timing: Any,
+    ) -> None:
         env = {k: v for k, v in os.environ.items() if not k.startswith(("LD_", "PYTHON"))}
         self.process = subprocess.Popen(
-            [python, "-S", str(ROOT / "tests/agent/source_harness.py"), source, json.dumps(timing)],
+            [*prefix, python, "-S", str(ROOT / "tests/agent/source_harness.py"), source, json.dumps(timing)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**env, "PYTHONPATH": str(ROOT / "src"), **(environ or {})},

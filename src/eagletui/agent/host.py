@@ -16,6 +16,14 @@ from eagletui.records import HostSample, to_doc
 _NOT_A_NETWORK = ("lo", "veth", "docker", "br-", "virbr", "cni", "flannel", "cali", "kube", "tun", "tap", "ifb", "dummy")
 
 
+class Timing(NamedTuple):
+    """Seconds: between looks at mounts and limits; until a file system counts as hung; before a hung one is asked again."""
+
+    slow: float = 10.0
+    answer: float = 3.0
+    pause: float = 60.0
+
+
 class Cpu(NamedTuple):
     """Clock ticks of all cores since boot, from the first line of /proc/stat."""
 
@@ -114,12 +122,12 @@ class HostSource(Source):
     """Publishes `HostSample` with ``disks`` keyed by mount. Sizes of disks and limits are looked at every ten seconds."""
 
     name = "host"
-    slow = 10.0
+    timing = Timing()
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self._ticker = Ticker(context.loop, self._tick)
-        self._disks = Disks(context.loop)
+        self._disks: Optional[Disks] = None
         self._slow_due = 0.0
         self._cpu: Optional[Cpu] = None
         self._net: Optional[Tuple[float, Dict[str, Tuple[int, int]]]] = None
@@ -128,27 +136,34 @@ class HostSource(Source):
         self._shm: Tuple[Optional[int], Optional[int]] = (None, None)
 
     def start(self, interval: float, params: Dict[str, Any]) -> None:
+        if self._disks is None:
+            self._disks = Disks(self.context.loop, self.timing.answer, self.timing.pause)
+            self._slow_due = 0.0
         self._ticker.start(max(0.1, interval))
 
     def stop(self) -> None:
         self._ticker.stop()
-        self._disks.close()
+        if self._disks is not None:
+            self._disks.close()
+            self._disks = None
 
     def _tick(self) -> None:
-        now = self.context.loop.now()
+        now, disks = self.context.loop.now(), self._disks
+        if disks is None:
+            return
         if now >= self._slow_due:
-            self._slow_due = now + self.slow
+            self._slow_due = now + self.timing.slow
+            disks.refresh()
             self._look_slowly()
-        self._disks.count()
+        disks.count()
         doc = to_doc(self._sample())
-        doc["disks"] = self._disks.docs()
-        hung = self._disks.hung()
+        doc["disks"] = disks.docs()
+        hung = disks.hung()
         if hung:
             doc["hung_mounts"] = hung
         self.context.publish(doc)
 
     def _look_slowly(self) -> None:
-        self._disks.refresh()
         names = list(parse_net(procfs.read_text("/proc/net/dev") or ""))
         self._interfaces = choose_interfaces(names, [n for n in names if os.path.exists("/sys/class/net/%s/device" % n)])
         self._limit = memory_limit()
