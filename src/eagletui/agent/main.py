@@ -37,9 +37,12 @@ def main(argv: List[str]) -> int:
     def ended(_number: int, _frame: Any) -> None:
         loop.stop()
 
+    def nothing_to_us(_number: int, _frame: Any) -> None:
+        """Not SIG_IGN, which the programs that are launched from here would inherit."""
+
     signal.signal(signal.SIGTERM, ended)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a ctrl+c in the terminal that a local agent was started from is not for us
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the end of stdin tells the same, and lets us clean up
+    signal.signal(signal.SIGINT, nothing_to_us)  # a ctrl+c in the terminal that a local agent was started from
+    signal.signal(signal.SIGHUP, nothing_to_us)  # the end of stdin tells the same, and lets us clean up
 
     from eagletui.agent.server import Server
 
