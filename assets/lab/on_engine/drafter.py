@@ -20,8 +20,7 @@ def pack(checkpoint: pathlib.Path, packed: pathlib.Path) -> None:
     packed.mkdir(parents=True, exist_ok=True)
     tensors = {name: tensor for name, tensor in load_file(checkpoint / WEIGHTS).items() if name != EMBEDDINGS}
     save_file(tensors, packed / WEIGHTS, metadata={"format": "pt"})
-    for name in ("config.json", "val_metrics.json"):
-        shutil.copyfile(checkpoint / name, packed / name)
+    shutil.copyfile(checkpoint / "config.json", packed / "config.json")
 
 
 def unpack(packed: pathlib.Path, target: pathlib.Path, out: pathlib.Path) -> None:
@@ -33,7 +32,6 @@ def unpack(packed: pathlib.Path, target: pathlib.Path, out: pathlib.Path) -> Non
     config["speculators_config"]["verifier"]["name_or_path"] = str(target)
     save_file(tensors, out / WEIGHTS, metadata={"format": "pt"})
     (out / "config.json").write_text(json.dumps(config, indent=2) + "\n")
-    shutil.copyfile(packed / "val_metrics.json", out / "val_metrics.json")
 
 
 if sys.argv[1:2] == ["pack"] and len(sys.argv) == 4:

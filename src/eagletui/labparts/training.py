@@ -121,7 +121,7 @@ def train_drafter(work: Work) -> None:
         "--log-dir", str(place / "tb"), "--run-name", "lab",
     )  # fmt: skip
     last = checkpoints / str(EPOCHS - 1)
-    if not (last / "val_metrics.json").is_file():  # it exits 0 also when it was stopped early
+    if not (last / "model.safetensors").is_file():  # it exits 0 also when it was stopped early
         raise LabError("drafter", f"training left no {last}", f"see {lab.log}, then {AGAIN}")
     packed = place / "packed"
     work.script("drafter", "drafter.py", "pack", str(last), str(packed))
