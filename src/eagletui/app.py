@@ -77,6 +77,7 @@ class EagleApp(App[int]):
         self.store, self.desk, self.readonly = store, desk, readonly or desk.readonly
         self.keys = keymap(keys)
         self.page_name = ""
+        self._page: Page | None = None
         self.failure: str | None = None
         self._dirty: set[str] = set()
         self._redraw_due = False
@@ -136,7 +137,7 @@ class EagleApp(App[int]):
     def _refresh(self, topics: frozenset[str]) -> None:
         base = self.screen_stack[0]
         for panel in base.query("Screen > Panel").results(Panel):
-            if panel.topics & topics:
+            if panel.touched(topics):
                 panel.redraw()
         if len(self.screen_stack) > 1 and isinstance(self.screen, Reader):
             self.screen.refresh_topics(topics)
@@ -148,7 +149,7 @@ class EagleApp(App[int]):
     @property
     def page(self) -> Page | None:
         """The screen that is shown."""
-        return next(iter(self.screen_stack[0].query("Page.current").results(Page)), None) if self.screen_stack else None
+        return self._page
 
     async def show_page(self, name: str) -> None:
         """Show a screen by its name, made when it is first wanted."""
@@ -163,18 +164,20 @@ class EagleApp(App[int]):
             page = cast(Page, getattr(importlib.import_module(module), cls)(id=f"page-{name}"))
             await base.query_one("#body").mount(page)
         if before is not None:
-            before.remove_class("current")
+            before.display = False
             self._look(before, False)
-        page.add_class("current")
-        self.page_name = name
+        page.display = True
+        self._page, self.page_name = page, name
         self._look(page, True)
-        self.screen_stack[0].query_one(Tabs).redraw()
+        base.set_focus(None)  # the keys must not go to a list that is no longer seen
+        page.focus_first(base)
+        base.query_one(Tabs).redraw()
         page.call_after_refresh(self._shown, page)
 
     def _shown(self, page: Page) -> None:
         if page is self.page:
             page.redraw()
-            page.focus_first()
+            page.focus_first(self.screen_stack[0])  # what there was nothing of before may be here now
             self._redraw_footer()
 
     def _look(self, page: Page | None, on: bool) -> None:

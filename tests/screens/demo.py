@@ -1,4 +1,4 @@
-"""Stores to look at: ``python -m tests.screens.demo [board|idle|none|down|many|hostile]`` shows one in the dashboard."""
+"""Stores to look at: ``python -m tests.screens.demo NAME`` shows one of `STORES` in the dashboard, ``crash`` how it fails."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def demo_jobs(now: float) -> tuple[JobState, ...]:
     error = "ValueError: image_token_index is missing in the config of kimi_k2"
     return (
         serve,
-        JobState("syn", "synthesise", "synth-25k", "running", now - 7100, BOOT - 7100, 
+        JobState("syn", "synthesise", "synth-25k", "running", now - 7100, BOOT - 7100,
                  detail="9,412 / 25,000   0 failed  214 truncated"),
         serve._replace(id="old", name="k25-plain", state="exited", started=now - 90_000, ended=now - 88_000, rc=1,
                        health="failed", ready_seconds=None, first_error=error),
@@ -261,11 +261,19 @@ STORES = {
 }  # fmt: skip
 
 
+class FailingWatcher(Watcher):
+    def look(self, topic: str, on: bool) -> None:
+        raise RuntimeError("a failure \x1b[31mmade for the test")
+
+
 async def show(name: str) -> int:
     from eagletui.app import EagleApp
 
-    store = STORES[name]()
-    app = EagleApp(store, DeskDouble())
+    store = STORES["board" if name == "crash" else name]()
+    desk = DeskDouble()
+    if name == "crash":
+        desk.watch = FailingWatcher()
+    app = EagleApp(store, desk)
 
     async def live() -> None:
         while True:

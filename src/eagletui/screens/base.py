@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 from textual.containers import Vertical
 from textual.geometry import Size
+from textual.screen import Screen
 
 from eagletui.store import Store
 from eagletui.widgets.panel import Panel
@@ -40,7 +41,7 @@ class Page(Vertical):
         """Redraw the parts that show one of ``topics``; the layout may change with what there is."""
         self.share_out(self.size)
         for panel in self.query(Panel):
-            if panel.topics & topics and panel.display:
+            if panel.display and panel.touched(topics):
                 panel.redraw()
 
     def redraw(self) -> None:
@@ -59,11 +60,11 @@ class Page(Vertical):
     def opened(self, table: Table, key: str) -> None:
         """The row ``key`` of one of its lists was opened."""
 
-    def focus_first(self) -> None:
+    def focus_first(self, screen: Screen[Any]) -> None:
         """Put the focus on the first list, unless one of them has it."""
         tables = [table for table in self.query(Table) if table.display]
-        if tables and not any(table.has_focus for table in tables):
-            tables[0].focus(scroll_visible=False)
+        if tables and screen.focused not in tables:
+            screen.set_focus(tables[0], scroll_visible=False)
 
 
 def set_height(panel: Panel, height: int) -> None:

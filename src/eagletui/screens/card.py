@@ -6,7 +6,7 @@ from eagletui.records import GpuSample
 from eagletui.screens.words import card_trouble
 from eagletui.store import Store
 from eagletui.text import MISSING, clean, duration, number, rate, size
-from eagletui.widgets.bars import spark
+from eagletui.widgets.bars import columns, spark, time_step
 from eagletui.widgets.paint import Line
 
 
@@ -21,16 +21,16 @@ def card_lines(store: Store, uuid: str, width: int) -> list[Line]:
         out.append([(sign, style), (text, style)])
     out += _history(store, card, width)
     facts = _facts(card)
-    columns = 2 if width >= 90 else 1
-    half = (len(facts) + columns - 1) // columns
+    count = 2 if width >= 90 else 1
+    half = (len(facts) + count - 1) // count
     for at in range(half):
         line: Line = []
-        for column in range(columns):
+        for column in range(count):
             index = at + column * half
             if index < len(facts):
                 name, value = facts[index]
-                room = width // columns - 20
-                line += [(f"{name:<18}", "dim"), (f"{value[:room]:<{room + 2}}", "dim" if value == MISSING else "")]
+                room = width // count - 22
+                line += [(f"{name:<20}", "dim"), (f"{value[:room]:<{room + 2}}", "dim" if value == MISSING else "")]
         out.append(line)
     return out
 
@@ -42,7 +42,7 @@ _TITLES = {"util": "utilisation", "mem_util": "memory busy", "power": "power", "
 def _history(store: Store, card: GpuSample, width: int) -> list[Line]:
     tops = {"power": card.power_cap or card.power_max, "temp": 100.0, "clock_sm": card.clock_sm_max}
     room = max(10, width - 34)
-    boot = store.gpus.boot if store.gpus is not None else 0.0
+    step = time_step(room, 300.0)
     out: list[Line] = []
     for name, unit, high in _STRIPS:
         series = store.series.get(("gpu", card.uuid, name))
@@ -50,12 +50,22 @@ def _history(store: Store, card: GpuSample, width: int) -> list[Line]:
         if series is None or top <= 0:
             continue
         last = series.last()
-        line: Line = [(f"{_TITLES[name]:<12}", "dim"), (spark(series.window(boot - room)[1], room, 0.0, top), "good")]
+        line: Line = [(f"{_TITLES[name]:<12}", "dim"), (strip_of(store, ("gpu", card.uuid, name), room, step, top), "good")]
         line += [(f" {number(last[1] if last else None):>6}", ""), (f" of {number(top).replace(',', '')} {unit}", "dim")]
         out.append(line)
     if out:
-        out = [[(f"the last {duration(room)}", "head")], *out, []]
+        out = [[(f"the last {duration(room * step)}", "head")], *out, []]
     return out
+
+
+def strip_of(store: Store, key: tuple[str, ...], width: int, step: float, top: float) -> str:
+    """The series ``key`` as a strip of ``width`` cells of ``step`` seconds each, on the scale 0 to ``top``."""
+    series = store.series.get(key)
+    now = store.gpus.boot if store.gpus is not None else 0.0
+    if series is None:
+        return " " * width
+    times, values = series.window(now - width * step)
+    return spark(columns(times, values, width, step, now), width, 0.0, top)
 
 
 def _facts(card: GpuSample) -> list[tuple[str, str]]:

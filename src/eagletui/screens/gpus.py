@@ -9,16 +9,18 @@ from textual.geometry import Size
 
 from eagletui.records import GpuSample
 from eagletui.screens.base import Page, set_height
-from eagletui.screens.card import card_lines
+from eagletui.screens.card import card_lines, strip_of
 from eagletui.screens.words import board_problem, card_state, gpu_summary_parts, link_word, memory, pair, temperature
 from eagletui.text import MISSING, clean, duration, number, rate, short_card, short_command, size
-from eagletui.widgets.bars import gauge, spark
+from eagletui.widgets.bars import gauge, time_step
 from eagletui.widgets.dialog import Reader
 from eagletui.widgets.paint import Line, joined
 from eagletui.widgets.panel import Panel
 from eagletui.widgets.table import Column, Row, Table
 
 GPU_TOPICS = frozenset({"gpus"})
+HISTORY = 120.0
+"""Seconds that the strips reach back, at least."""
 
 
 class Summary(Panel):
@@ -52,10 +54,10 @@ class Cards(Table):
 
     def columns(self) -> Sequence[Column]:
         wide = self.size.width >= 120
-        models = len({card.name for card in self.store.gpus.cards}) > 1 if self.store.gpus else False
+        models = len({card.name for card in self.store.gpus.cards}) > 1 if self.store.gpus else False  # else the summary has it
         return (
             Column("GPU", 3, ">"),
-            Column("name", 18, priority=3 if models else 20),
+            Column("name", 18 if models else 0, priority=3),
             Column("util %", 16 if wide else 12, ">"),
             Column("mem GiB", 9 if wide else 7, ">"),
             Column("memory", 12, priority=10),
@@ -133,18 +135,16 @@ class History(Panel):
         ]
         strips = [strip for strip in strips if strip[2] > 0][: 3 if width >= 130 else 2]
         room = (width - 5) // len(strips) - 2
+        step = time_step(room, HISTORY)
         head: Line = [("     ", "")]
         for _, title, _ in strips:
-            label = f"{title}, last {duration(room)}"
+            label = f"{title}, last {duration(room * step)}"
             head.append((f"{label[:room]:<{room}}  ", "head"))
         out = [head]
-        since = board.boot - room
         for card in board.cards:
             line: Line = [(f" {card.number:>3} ", "dim")]
             for (name, _, high), style in zip(strips, ("good", "work", ""), strict=False):
-                series = self.store.series.get(("gpu", card.uuid, name))
-                values = series.window(since)[1] if series is not None else ()
-                line.append((spark(values, room, 0.0, high), style))
+                line.append((strip_of(self.store, ("gpu", card.uuid, name), room, step, high), style))
                 line.append(("  ", ""))
             out.append(line)
         return out

@@ -34,16 +34,16 @@ class JobTable(Table):
         )
 
     def rows(self) -> Sequence[Row]:
-        jobs = sorted(self.store.jobs.values(), key=lambda job: (job.state not in LIVE_STATES, -job.started))
-        return [self._row(job) for job in jobs]
+        jobs = sorted(self.store.jobs.items(), key=lambda item: (item[1].state not in LIVE_STATES, -item[1].started))
+        return [self._row(id_, job) for id_, job in jobs]
 
-    def _row(self, job: JobState) -> Row:
+    def _row(self, id_: str, job: JobState) -> Row:
         name, kind, state = clean(job.name, 60), clean(job.kind, 20), job_state(job)
         spent = self._spent(job)
         began = time.strftime("%m-%d %H:%M", time.localtime(job.started))
         progress = job_progress(job, self.store)
         return Row(
-            job.id,
+            id_,
             (name, [(kind, "dim")], [state], [(began, "dim")], duration(spent), progress or [(MISSING, "dim")]),
             (name, kind, state[0], job.started, spent, "".join(text for text, _ in progress)),
         )

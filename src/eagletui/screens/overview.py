@@ -54,7 +54,7 @@ class Gpus(Panel):
     def lines(self, width: int) -> list[Line]:
         room = width - LABEL
         parts = gpu_summary_parts(self.store)
-        out: list[Line] = [joined(parts, room)] if parts else []
+        out: list[Line] = wrapped(parts, room, most=2) if parts else []
         problem = board_problem(self.store)
         if problem is not None:
             out.append(problem)
@@ -106,13 +106,17 @@ class Servers(Panel):
     def _server(self, job: JobState, view: ServerView | None, room: int) -> list[Line]:
         word, style = job_state(job)
         engine = " ".join(filter(None, (clean(job.engine or "", 20), clean(job.engine_version or "", 20))))
-        parts: list[Line] = [[(clean(job.name, 40), "strong")], [(word, style)]]
-        if job.port is not None:
-            parts.append([(f":{job.port}", "")])
+        spent = self._ready_for(job)
+        parts: list[Line] = [
+            [(clean(job.name, 40), "strong")],
+            [(word, style), (f" {duration(spent)}" if spent is not None else "", "")],
+        ]
         if job.health == "ready":
             parts += self._traffic(view)
         else:
             parts.append(job_progress(job, self.store))
+        if job.port is not None:
+            parts.append([(f":{job.port}", "")])
         parts.append([(engine or MISSING, "dim")])
         out = [joined([part for part in parts if part], room)]
         if view is not None and view.problem:
@@ -130,6 +134,12 @@ class Servers(Panel):
                 ]
             )
         return out
+
+    def _ready_for(self, job: JobState) -> float | None:
+        host = self.store.host
+        if job.health != "ready" or host is None or job.started_boot is None or job.ready_seconds is None:
+            return None
+        return max(0.0, host.boot - job.started_boot - job.ready_seconds)  # all by the host's clock
 
     def _traffic(self, view: ServerView | None) -> list[Line]:
         if view is None:
@@ -225,13 +235,14 @@ class Alerts(Table):
     name_of_rows = "alert"
 
     def columns(self) -> Sequence[Column]:
-        return (Column("Alerts", LABEL - 2), Column("", 20, grow=True))
+        return (Column("Alerts", LABEL - 2), Column("", 50, grow=True), Column("what to do", 60, priority=1))
 
     def rows(self) -> Sequence[Row]:
         out: list[Row] = []
         for alert in sorted_alerts(self.store.alerts):
             at = time.strftime("%H:%M", time.localtime(alert.wall))
-            out.append(Row(alert.key, ([(at, "dim")], alert_line(alert)), (alert.wall, alert.text)))
+            remedy = [(clean(alert.remedy or "", 200), "dim")]
+            out.append(Row(alert.key, ([(at, "dim")], alert_line(alert), remedy), (alert.wall, alert.text, alert.remedy)))
         return out
 
     def empty(self) -> list[Line]:

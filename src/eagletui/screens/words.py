@@ -102,7 +102,7 @@ def link_word(card: GpuSample, summary: GpuSummary | None) -> Span:
 
 
 def gpu_summary_parts(store: Store) -> list[Line]:
-    """The summary of all cards in parts, the most important first."""
+    """The summary of all cards in parts; on a narrow screen the last ones give way, so what is wrong comes early."""
     total = store.gpu_summary
     if total is None:
         return []
@@ -129,9 +129,10 @@ def gpu_summary_parts(store: Store) -> list[Line]:
         first = next(iter(store.outliers.values()))
         word = f"outlier: {', '.join(numbers)}" + (f" ({clean(first, 40)})" if len(numbers) == 1 else "")
         parts.append([("! ", "warn"), (word, "warn")])
-    elif total.loaded:
+    elif total.loaded and store.gpus is not None and store.gpus.stale_since is None:
         parts.append([("outlier: none", "dim")])
-    return parts
+    wrong = [part for part in parts[1:] if any(style in ("warn", "bad") for _, style in part)]
+    return [parts[0], *wrong, *(part for part in parts[1:] if part not in wrong)]
 
 
 def board_age(store: Store) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from eagletui.widgets.paint import Line
@@ -29,15 +30,14 @@ def gauge(value: float | None, width: int, style: str = "good", top: float = 100
     return line
 
 
-def spark(values: Sequence[float], width: int, low: float, high: float) -> str:
-    """A strip of exactly ``width`` cells with the newest value at the right, on the scale ``low`` to ``high``.
+def spark(columns: Sequence[float], width: int, low: float, high: float) -> str:
+    """A strip of exactly ``width`` cells, one per value, the newest at the right, on the scale ``low`` to ``high``.
 
-    Where there are more values than cells, each cell shows the largest of its values, so that no peak is lost. A gap
-    (NaN) and the time before the first value are blank or dotted, never a zero.
+    A gap (NaN) is a dot and the time before the first value blank, never a zero.
     """
     if width <= 0:
         return ""
-    columns = thin(values, width)
+    columns = columns[-width:]
     span = high - low
     out: list[str] = []
     for value in columns:
@@ -46,23 +46,31 @@ def spark(values: Sequence[float], width: int, low: float, high: float) -> str:
         elif span <= 0:
             out.append(_UP[0])
         else:
-            out.append(_UP[min(7, max(0, int((value - low) / span * 8)))])
+            out.append(_UP[min(7, int((min(max(value, low), high) - low) / span * 8))])
     return " " * (width - len(out)) + "".join(out)
 
 
-def thin(values: Sequence[float], width: int) -> list[float]:
-    """At most ``width`` values, each the largest of the ones it stands for; NaN only where all of them are."""
-    count = len(values)
-    if count <= width:
-        return list(values)
-    out: list[float] = []
-    for column in range(width):
-        best = float("nan")
-        for value in values[column * count // width : (column + 1) * count // width]:
-            if value == value and not best >= value:
-                best = value
-        out.append(best)
-    return out
+def time_step(width: int, seconds: float) -> float:
+    """Whole seconds per cell, so that ``width`` cells reach back at least ``seconds``."""
+    return float(max(1, math.ceil(seconds / max(1, width))))
+
+
+def columns(times: Sequence[float], values: Sequence[float], width: int, step: float, now: float) -> list[float]:
+    """The largest value in each ``step`` seconds up to ``now``, at most ``width`` of them, oldest first; NaN where there is none.
+
+    The steps begin at fixed times, so a drawn column stays as it is while newer ones come. What is before the first value
+    is left out.
+    """
+    last = math.floor(now / step)
+    out = [math.nan] * width
+    first = width
+    for time, value in zip(times, values, strict=True):
+        at = math.floor(time / step) - last + width - 1
+        if 0 <= at < width:
+            first = min(first, at)
+            if value == value and not out[at] >= value:
+                out[at] = value
+    return out[first:]
 
 
 def thin_pairs(times: Sequence[float], values: Sequence[float], columns: int) -> tuple[list[float], list[float]]:

@@ -141,3 +141,9 @@ class Banner(Panel):
         if link.remedy:
             out.append([(" ", ""), *joined([[("→ " + clean(link.remedy, 300), "")]], width - 1)])
         return out
+
+    def redraw(self) -> None:
+        # an auto height of nothing still takes a row
+        link = self.store.connection
+        self.display = link.state != "online" and bool(link.why or link.remedy or link.next_try is not None)
+        super().redraw()

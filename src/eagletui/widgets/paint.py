@@ -172,7 +172,7 @@ def joined(parts: Sequence[Line], width: int, gap: str = "   ") -> Line:
     for part in parts:
         size = width_of(part) + (len(gap) if out else 0)
         if out and used + size > width:
-            continue
+            break
         if out:
             out.append((gap, ""))
         out.extend(part)

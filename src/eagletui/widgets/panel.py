@@ -61,6 +61,10 @@ class Panel(Widget, can_focus=False):
     def faded(self) -> bool:
         return self.fades and self.store.connection.state != "online"
 
+    def touched(self, topics: frozenset[str]) -> bool:
+        """Whether a change of these topics may change what it shows."""
+        return bool(self.topics & topics) or (self.fades and "connection" in topics)
+
     def line_style(self, y: int) -> str:
         """A style over the whole of row ``y``: the cursor's, for instance."""
         return ""

@@ -22,7 +22,10 @@ Cell = str | Line
 
 
 class Column(NamedTuple):
-    """One column. Of those that do not fit, the one with the highest ``priority`` goes first; ``grow`` takes what is left."""
+    """One column. Of those that do not fit, the one with the highest ``priority`` goes first; ``grow`` takes what is left.
+
+    A width of 0 hides it.
+    """
 
     title: str
     width: int
@@ -281,7 +284,7 @@ def row_text(row: Row) -> str:
 
 def fit_columns(columns: Sequence[Column], width: int) -> list[tuple[int, Column, int]]:
     """The columns that fit in ``width`` with a blank after each: (index, column, its width), the growing ones widened."""
-    chosen = list(enumerate(columns))
+    chosen = [(index, column) for index, column in enumerate(columns) if column.width]
     while len(chosen) > 1 and sum(column.width + 1 for _, column in chosen) - 1 > width:
         chosen.remove(max(chosen, key=lambda pair: (pair[1].priority, pair[0])))
     spare = max(0, width - (sum(column.width + 1 for _, column in chosen) - 1))

@@ -1,0 +1,193 @@
+"""The dashboard in a real pseudo-terminal: what goes out on the wire, and how it gives the terminal back."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import pty
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PATIENCE = 60.0
+"""Seconds after which a test gives up; nothing is measured by it."""
+
+
+class Terminal:
+    """The program in a terminal of its own, and everything it has written there."""
+
+    def __init__(self, name: str, *, owns: bool = True, hup_ignored: bool = False, env: dict[str, str] | None = None) -> None:
+        self.master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 160, 0, 0))
+        self.before = termios.tcgetattr(slave)
+        self.slave = slave
+        self.output = b""
+
+        def prepare() -> None:
+            if owns:
+                fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+            if hup_ignored:
+                signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.screens.demo", name],
+            stdin=slave, stdout=slave, stderr=slave, cwd=ROOT, start_new_session=True, preexec_fn=prepare,
+            env={**os.environ, "TERM": "xterm-256color", **(env or {})},
+        )  # fmt: skip
+
+    def until(self, true: Callable[[], bool]) -> None:
+        """Read what it writes until something is so."""
+        end = time.monotonic() + PATIENCE
+        while not true():
+            assert time.monotonic() < end, self.output[-3000:]
+            ready, _, _ = select.select([self.master], [], [], 0.1)
+            if ready:
+                with contextlib.suppress(OSError):  # the other end is closed: it has left, which `true` sees
+                    self.output += os.read(self.master, 1 << 16)
+
+    def shows(self, text: str) -> None:
+        self.until(lambda: text.encode() in self.output)
+
+    def press(self, keys: str, text: str = "") -> None:
+        """Press keys that may be pressed twice, until ``text`` is drawn: a key right after escape can be taken for alt+key."""
+        mark = len(self.output)
+        due = 0.0
+
+        def drawn() -> bool:
+            nonlocal due
+            if time.monotonic() >= due:
+                os.write(self.master, keys.encode())
+                due = time.monotonic() + 2.0
+            return text.encode() in self.output[mark:]
+
+        self.until(drawn)
+
+    def ended(self) -> int:
+        self.until(lambda: self.process.poll() is not None)
+        with contextlib.suppress(OSError):
+            while select.select([self.master], [], [], 0)[0]:
+                self.output += os.read(self.master, 1 << 16)
+        return self.process.returncode
+
+    def restored(self) -> bool:
+        left = self.output.rfind(b"\x1b[?1049l") > self.output.rfind(b"\x1b[?1049h")
+        mouse = self.output.rfind(b"\x1b[?1003l") > self.output.rfind(b"\x1b[?1003h")
+        return left and mouse and termios.tcgetattr(self.slave) == self.before
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        for fd in (self.master, self.slave):
+            with contextlib.suppress(OSError):
+                os.close(fd)
+
+
+@pytest.fixture
+def terminal() -> Iterator[Callable[..., Terminal]]:
+    opened: list[Terminal] = []
+
+    def open_(*args: Any, **options: Any) -> Terminal:
+        opened.append(Terminal(*args, **options))
+        return opened[-1]
+
+    yield open_
+    for one in opened:
+        one.close()
+
+
+def test_no_text_of_the_host_reaches_the_terminal_raw(terminal: Callable[..., Terminal]) -> None:
+    screen = terminal("hostile")
+    screen.shows("quit")
+    for keys, text in (
+        ("7", "progress or result"),
+        ("\r", "first error"),
+        ("\x1b", "progress or result"),
+        ("2", "command on the cards"),
+        ("\r", "uuid"),
+        ("\x1b", "command on the cards"),
+        ("1", "what to do"),
+        ("\r", "since"),
+        ("\x1b", "what to do"),
+    ):
+        screen.press(keys, text)
+    screen.press("q")
+    assert screen.ended() == 0
+    out = screen.output
+    assert b"[@click=app.quit]x[/]" in out, "markup is drawn as it is"
+    for hostile in (b"\x1b]52;", b"\x1b[2J", b"\x1b[31m", b"\x1b]0;title", "\u202e".encode(), b"\xc2\x9b", b"\x00", b"aGFja2Vk"):
+        assert hostile not in out, hostile
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_gives_the_terminal_back(number: signal.Signals, terminal: Callable[..., Terminal]) -> None:
+    screen = terminal("board")
+    screen.shows("quit")
+    screen.process.send_signal(number)
+    assert screen.ended() == 128 + number
+    assert screen.restored()
+    assert b"Traceback" not in screen.output
+
+
+def test_quit_gives_the_terminal_back(terminal: Callable[..., Terminal]) -> None:
+    screen = terminal("board")
+    screen.shows("quit")
+    screen.press("q")
+    assert screen.ended() == 0
+    assert screen.restored()
+
+
+def test_it_ends_when_the_terminal_goes_and_no_signal_comes(terminal: Callable[..., Terminal]) -> None:
+    screen = terminal("board", owns=False, hup_ignored=True)
+    screen.shows("quit")
+    os.close(screen.slave)
+    os.close(screen.master)
+    assert screen.process.wait(PATIENCE) != 0
+
+
+def test_an_error_is_one_line_and_a_log(terminal: Callable[..., Terminal], tmp_path: Path) -> None:
+    screen = terminal("crash", env={"XDG_STATE_HOME": str(tmp_path)})
+    screen.shows("quit")
+    screen.press("2")
+    assert screen.ended() == 1
+    assert screen.restored()
+    last = screen.output[screen.output.rfind(b"\x1b[?1049l") :]
+    assert b"eagletui: the dashboard failed: RuntimeError: a failure made for the test" in last
+    assert b"Traceback" not in screen.output
+    assert b"Traceback" in (tmp_path / "eagletui" / "dashboard.log").read_bytes()
+
+
+@pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=str)
+def test_without_colour_the_words_remain(env: dict[str, str], terminal: Callable[..., Terminal]) -> None:
+    screen = terminal("board", env=env)
+    screen.shows("quit")
+    screen.shows("outlier: 3")
+    screen.press("q")
+    assert screen.ended() == 0
+
+
+def test_what_is_not_loaded_at_the_first_frame() -> None:
+    code = """
+import asyncio, sys
+from tests.screens.demo import DeskDouble, board_store
+from eagletui.app import EagleApp
+async def main():
+    app = EagleApp(board_store(seconds=1), DeskDouble())
+    async with app.run_test(size=(160, 50)) as pilot:
+        await pilot.pause()
+        print(*sorted({"plotext", "asyncssh", "openai", "psutil", "numpy"} & set(sys.modules)))
+asyncio.run(main())
+"""
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert out.stdout.strip() == ""
