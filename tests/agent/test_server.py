@@ -20,7 +20,7 @@ from .process import Agent
 
 MODULES = """
 import sys
-def modules(call):
+def loaded(call):
     call.reply(sorted(sys.modules))
 def crash(call):
     raise KeyError("a mistake")
@@ -36,7 +36,7 @@ def never(call):
 def cancellations(call):
     call.reply(cancelled)
 cancelled = []
-METHODS = {"modules": modules, "crash": crash, "wrong": wrong, "printing": printing, "never": never,
+METHODS = {"loaded": loaded, "crash": crash, "wrong": wrong, "printing": printing, "never": never,
            "cancellations": cancellations}
 """
 EXTRA = {"eagletui.agent.jobs_api": MODULES}
@@ -75,7 +75,7 @@ def test_under_every_python(host_python: str, start: Callable[..., Agent], tmp_p
     assert agent.result("stat", paths=[path, "/nowhere"])[1] is None
     assert "nothing listens" in agent.ask("http", port=1, path="/").head["why"]
 
-    loaded = agent.result("modules")
+    loaded = agent.result("loaded")
     assert "eagletui.agent.server" in loaded
     ours = [m for m in loaded if m.startswith("eagletui")]
     assert [m for m in ours if not m.startswith("eagletui.agent")] == ["eagletui"]
@@ -244,6 +244,28 @@ def test_a_long_request_comes_in_pieces(start: Callable[..., Agent], tmp_path: o
     assert agent.next().kind == frames.RESPONSE
     with open(f"{tmp_path}/big", "rb") as file:
         assert file.read() == data
+
+
+def test_a_request_waits_for_modules_that_come_later() -> None:
+    late = "from importlib import import_module\nimport_module('eagletui.jobs')\n" + MODULES
+    parts = bootstrap.parts({"eagletui.agent.jobs_api": late})
+    agent = Agent(blob=parts.first)
+    try:
+        agent.start()
+        waiting = agent.request("loaded")
+        taken_back = agent.request("never", name="taken back")
+        agent.send(frames.CANCEL, taken_back)
+        agent.send(frames.BEAT, 1)
+        assert agent.next().kind == frames.BEAT  # nothing is answered yet, nothing fails
+        assert "damaged" in agent.ask("modules", b"no zlib").head["why"]
+        rest = agent.request("modules", parts.rest)
+        answers = [agent.next(), agent.next()]
+        assert [(a.kind, a.id) for a in answers] == [(frames.RESPONSE, rest), (frames.RESPONSE, waiting)]
+        assert "eagletui.jobs" in answers[1].head["result"]
+        assert agent.result("cancellations") == []
+        assert "this agent cannot do that" not in agent.ask("nothing").head["why"]
+    finally:
+        agent.close()
 
 
 def test_the_loader_runs_a_module_from_a_stored_blob(host_python: str, start: Callable[..., Agent], tmp_path: object) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from eagletui.agent import frames
 from eagletui.agent.frames import Decoder, Frame, encode
+from eagletui.hosts import bootstrap
 from eagletui.hosts import link as links
 from eagletui.hosts.base import Chunk, Forward, HostError, HttpAnswer, Push
 from eagletui.hosts.link import Link, open_link
@@ -192,6 +193,27 @@ async def test_early_requests_do_not_wait_for_the_greeting() -> None:
     link = await opening
     assert await results[0] == HELLO
     await link.close()
+
+
+async def test_the_rest_of_the_modules_goes_behind_the_early_requests() -> None:
+    first, rest = bootstrap.parts()
+    transport = Scripted(first)
+    asked: list[asyncio.Task[Any]] = []
+    early = lambda link: asked.append(asyncio.create_task(link.request("stat", paths=[])))  # noqa: E731
+    opening = asyncio.create_task(open_link(transport, NONCE, early=early))
+    sent = [await transport.frame(), await transport.frame()]
+    assert [f.head["method"] for f in sent] == ["hello", "stat"]
+    got = b""
+    while True:
+        frame = await transport.frame()
+        got += frame.body
+        if "more" not in frame.head:
+            break
+    assert (frame.head["method"], got) == ("modules", rest)
+    transport.incoming.put_nowait(MARK)
+    for answered in (*sent, frame):
+        transport.say(Frame(frames.RESPONSE, answered.id, {"result": HELLO}))
+    await (await opening).close()
 
 
 async def test_answers_find_their_requests_in_any_order(pair: Start) -> None:

@@ -1,7 +1,8 @@
 """Run the agent's modules from memory: an importer over ``{module name: source}``, and the text that starts it from a file.
 
-The client sends the modules as one zlib-compressed JSON object (the *blob*). Inside a running agent that blob is `BLOB`, so
-that a launch can store it (`write_blob`) and start the shim from it, with the same code and without an installation::
+The client sends the modules as zlib-compressed JSON objects, one behind the other (the *blob*): first what the first samples
+need, the rest right behind it with the request ``modules``. Inside a running agent that blob is `BLOB`, so that a launch can
+store it (`write_blob`) and start the shim from it, with the same code and without an installation::
 
     [sys.executable, "-I", "-S", "-c", bundle.LOADER, path_of_blob, "eagletui.agent.shim", arg, ...]
 
@@ -16,13 +17,15 @@ from __future__ import annotations
 
 import sys
 from importlib.machinery import ModuleSpec
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Set
 
 BLOB = b""
+COMPLETE = True  # False until the rest has come
+MORE = ""  # the key, no module's name, that says in the first object that another follows
 
 LOADER = (
-    "import sys,zlib,json;b=open(sys.argv[1],'rb').read();d=json.loads(zlib.decompress(b));s={};"
-    "exec(d['eagletui.agent.bundle'],s);s['start'](b,d,sys.argv[2],sys.argv[3:])"
+    "import sys,zlib,json;b=open(sys.argv[1],'rb').read();z=zlib.decompressobj();d=json.loads(z.decompress(b));s={};"
+    "exec(d['eagletui.agent.bundle'],s);s['start'](b,d,z.unused_data,sys.argv[2],sys.argv[3:])"
 )
 
 
@@ -30,8 +33,13 @@ class Importer:
     """A finder and loader over sources in memory. Tracebacks find the lines through `get_source`."""
 
     def __init__(self, modules: Dict[str, str]) -> None:
-        self.modules = modules
-        self._packages = {name.rpartition(".")[0] for name in modules}
+        self.modules: Dict[str, str] = {}
+        self._packages: Set[str] = set()
+        self.extend(modules)
+
+    def extend(self, modules: Dict[str, str]) -> None:
+        self.modules.update(modules)
+        self._packages.update(name.rpartition(".")[0] for name in modules)
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Optional[ModuleSpec]:
         if name not in self.modules:
@@ -54,15 +62,42 @@ class Importer:
         return self.modules.get(name)
 
 
-def start(blob: bytes, modules: Dict[str, str], name: str, argv: List[str]) -> None:
-    """Install the importer and run ``name``'s ``main(argv)``; ends the process with what it returns."""
-    sys.meta_path.insert(0, Importer(modules))
-    from eagletui.agent import bundle
+IMPORTER: Optional[Importer] = None
 
-    bundle.BLOB = blob
+
+def start(blob: bytes, modules: Dict[str, str], rest: bytes, name: str, argv: List[str]) -> None:
+    """Install the importer and run ``name``'s ``main(argv)``; ends the process with what it returns.
+
+    ``modules`` is the first object of the blob, ``rest`` what lies behind it there.
+    """
+    awaited = modules.pop(MORE, None) is not None
+    importer = Importer(modules)
+    sys.meta_path.insert(0, importer)
+    from eagletui.agent import bundle  # this text as a module: until now it is only text that was executed
+
+    bundle.BLOB, bundle.COMPLETE, bundle.IMPORTER = blob, not awaited, importer
+    if rest:
+        bundle.BLOB = blob[: len(blob) - len(rest)]
+        bundle.add(rest)
     from importlib import import_module
 
     sys.exit(import_module(name).main(argv))
+
+
+def add(rest: bytes) -> None:
+    """Take the other modules, which came later. Raises `ValueError` when they are damaged."""
+    global BLOB, COMPLETE
+
+    import json
+    import zlib
+
+    try:
+        modules = json.loads(zlib.decompress(rest))
+    except zlib.error as error:
+        raise ValueError(str(error)) from None
+    if IMPORTER is not None:
+        IMPORTER.extend(modules)
+    BLOB, COMPLETE = BLOB + rest, True
 
 
 def write_blob(path: str, mode: int = 0o600) -> None:

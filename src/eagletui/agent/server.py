@@ -6,9 +6,9 @@ import os
 import signal
 from collections import deque
 from importlib import import_module
-from typing import Any, Callable, Deque, Dict, List, Optional
+from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 
-from eagletui.agent import frames
+from eagletui.agent import bundle, frames
 from eagletui.agent.calls import Call, CallError, Handler
 from eagletui.agent.frames import BadFrame, Decoder, Frame
 from eagletui.agent.loop import Loop
@@ -55,6 +55,7 @@ class Server:
         self._handlers: Dict[str, Handler] = {
             "batch": self._batch,
             "debug": self._debug,
+            "modules": self._modules,
             "subscribe": self._streams.subscribe,
             "unsubscribe": self._streams.unsubscribe,
             "provide": self._streams.provide,
@@ -62,6 +63,7 @@ class Server:
         self._calls: Dict[int, Call] = {}
         self._bodies: Dict[int, bytearray] = {}
         self._transfers: Dict[int, _Transfer] = {}
+        self._deferred: List[Tuple[str, Call]] = []  # calls that need modules which are still to come
         self._heard = loop.now()
         self._why: Optional[str] = None
         os.set_blocking(source, False)
@@ -159,6 +161,9 @@ class Server:
         except CallError as error:
             call.fail(error.step, error.why, error.remedy, error.kind)
         except Exception as error:  # noqa: BLE001 - the client is told, the place is in the debug log
+            if isinstance(error, ModuleNotFoundError) and not bundle.COMPLETE:
+                self._deferred.append((method, call))
+                return
             self._log(_trace(error))
             call.fail(method, "the agent failed: %s: %s" % (type(error).__name__, error), "please report this")
 
@@ -170,7 +175,7 @@ class Server:
         try:
             table: Dict[str, Handler] = import_module(home).METHODS
         except ModuleNotFoundError as error:
-            if error.name != home:
+            if error.name != home or not bundle.COMPLETE:
                 raise
             raise CallError(method, "this agent cannot do that", "") from None
         for name, found in table.items():
@@ -249,6 +254,18 @@ class Server:
             inner.append(one)
         for one, item in zip(inner, calls):
             self._do(str(item[0]), one)
+
+    def _modules(self, call: Call) -> None:
+        """The modules that were left out of the first blob; calls that waited for them are done now."""
+        try:
+            bundle.add(call.body)
+        except ValueError as error:
+            raise CallError("modules", "the agent's modules came damaged: %s" % error, "connect again") from None
+        call.reply({})
+        deferred, self._deferred = self._deferred, []
+        for method, waiting in deferred:
+            if not waiting.answered:
+                self._do(method, waiting)
 
     def _debug(self, call: Call) -> None:
         call.reply({"lines": list(self._lines)})

@@ -103,6 +103,8 @@ class Streams:
         module, name = self._known[stream]
         try:
             make = getattr(import_module(module), name)
+        except ModuleNotFoundError:
+            raise  # it may be among the modules that are still to come
         except (ImportError, AttributeError, SyntaxError) as error:
             raise CallError("stream %s" % stream, "this host cannot run its source: %s" % error) from error
 

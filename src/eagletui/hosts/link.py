@@ -112,6 +112,13 @@ class Link:
             raise HostError("start the agent", str(error), kind="protocol") from error
         self._spawn(self._beat())
 
+    async def _complete(self, rest: bytes) -> None:
+        """Send the modules that the first samples do not need."""
+        try:
+            await self._ask("modules", {}, rest, START_SECONDS)
+        except HostError as error:
+            self._fail(HostError("start the agent", error.why, error.remedy, kind=error.kind, retry=error.retry))
+
     def _spawn(self, work: Any) -> None:
         task: asyncio.Task[None] = asyncio.create_task(work)
         self._tasks.add(task)
@@ -396,14 +403,17 @@ async def open_link(
 
     ``early(link)`` is called before anything has come back: requests and subscriptions that it starts as tasks go out
     together with the agent's modules, so they cost no round trip of their own. Raises `HostError`; the transport is closed
-    then. ``silence`` and ``beat`` are seconds. ``blob`` defaults to `bootstrap.bundle`.
+    then. ``silence`` and ``beat`` are seconds. ``blob`` defaults to `bootstrap.bundle`, sent in its two parts.
     """
     link = Link(transport, nonce, target=target, silence=silence, beat=beat)
     try:
-        link._start(await asyncio.to_thread(bootstrap.bundle) if blob is None else blob)
+        first, rest = await asyncio.to_thread(bootstrap.parts) if blob is None else (blob, b"")
+        link._start(first)
         greeting = asyncio.ensure_future(link._greet())
         if early is not None:
             early(link)
+        if rest:
+            link._spawn(link._complete(rest))  # behind the early requests: tasks start in the order they were made
         try:
             await greeting
         finally:
