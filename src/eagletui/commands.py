@@ -64,12 +64,17 @@ def connector(target: Target, settings: HostSettings, prompter: Prompter | None,
 
 
 async def open_desk(
-    target: Target, prompter: Prompter | None, given: Mapping[str, Any], streams: tuple[str, ...] = tuple(STREAMS)
+    target: Target,
+    prompter: Prompter | None,
+    given: Mapping[str, Any],
+    streams: tuple[str, ...] = tuple(STREAMS),
+    *,
+    patience: bool = True,
 ) -> Desk:
     """Connect to ``target``, watch its ``streams``, and sit down. Raises `HostError` when the first attempt fails.
 
     ``given`` is what the command line says of the host's settings. Complaints about the configuration, and what connecting
-    has to tell, become alerts.
+    has to tell, become alerts. ``patience``: see `Watch`.
     """
     config = await asyncio.to_thread(load_config)
     settings = settings_for(config, target, given)
@@ -88,7 +93,7 @@ async def open_desk(
     )
     store.connection = _connection(session.state)
     intervals = Intervals()._replace(**settings.intervals)
-    watch = Watch(session, store, intervals=intervals, expected_cards=settings.gpus)
+    watch = Watch(session, store, intervals=intervals, expected_cards=settings.gpus, patience=patience)
     desk = Desk(target, session, store, watch, config, settings, settings.readonly)
     # subscribed before the connection is there: the subscriptions then travel with the agent's own modules
     starting = asyncio.create_task(watch.start(streams))

@@ -75,6 +75,11 @@ def test_missing_cards_by_memory_and_by_configuration() -> None:
     assert keys(board_signs(GpuBoard(boot=1.0, present=False), 8)) == {"gpu:none"}
 
 
+def test_a_driver_that_cannot_be_used() -> None:
+    broken = GpuBoard(1.0, True, problem="the driver was changed while it was loaded", stale_since=1.0)
+    assert keys(board_signs(broken)) == {"gpu:problem"}
+
+
 def test_stale_data_is_told_and_nothing_else_is_judged() -> None:
     old = board(card(ecc_uncorrected=1), stale_since=90.0, problem="NVML has not answered for 10 s")
     assert keys(board_signs(old)) == {"gpu:stale"}
@@ -224,3 +229,10 @@ def test_an_acknowledged_alert_stays_so_while_its_text_changes(clock: Clock) -> 
     alarms.judge("host", [Sign("k", "bad", "two")], 1.0)
     assert store.alerts["k"].acknowledged
     assert store.alerts["k"].text == "two"
+
+
+def test_a_snapshot_does_not_wait(clock: Clock) -> None:
+    store = Store()
+    alarms = Alarms(store, clock, patience=False)
+    alarms.judge("host", [Sign("k", "warn", "text", after=30.0), Sign("weak", "warn", "text", firm=False)], 0.0)
+    assert set(store.alerts) == {"k"}

@@ -38,4 +38,5 @@ async def _connect(options: argparse.Namespace) -> int:
         code: int | None = await app.run_async()
     finally:
         await desk.close()
-    return code or Exit.OK
+    # an error that ended the dashboard has been told by it, after it gave the terminal back
+    return Exit.INTERNAL if app.failure is not None else code or Exit.OK

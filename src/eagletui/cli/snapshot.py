@@ -93,7 +93,8 @@ def _gpu_lines(store: Store) -> Iterator[str]:
         yield "gpus    no answer"
         return
     if not board.cards:
-        yield f"gpus    none: {board.problem or 'no NVIDIA driver'}"
+        why = text.clean(board.problem or "no NVIDIA driver")
+        yield from wrap(f"none: {why}", WIDTH, initial_indent="gpus    ", subsequent_indent=" " * 8)
         return
     if summary is not None:
         yield (

@@ -28,7 +28,7 @@ def run(options: argparse.Namespace) -> int:
 
 async def _status(options: argparse.Namespace) -> int:
     given = {**given_by(options), "intervals": INTERVALS}
-    desk = await open_desk(parse_target(options.target), TerminalPrompter(), given, STREAMS)
+    desk = await open_desk(parse_target(options.target), TerminalPrompter(), given, STREAMS, patience=False)
     try:
         await _sample(desk)
     finally:

@@ -51,6 +51,9 @@ def board_signs(board: GpuBoard | None, expected: int | None = None) -> Iterator
             why = board.problem or "no NVIDIA driver on the host"
             yield Sign("gpu:none", "bad", f"no cards, {expected} expected: {why}", "check the driver: nvidia-smi", "gpu")
         return
+    if board.problem and not board.cards:
+        yield Sign("gpu:problem", "bad", f"no card can be read: {board.problem}", "run nvidia-smi on the host", "gpu", after=2.0)
+        return
     if board.stale_since is not None:
         age = max(0.0, board.boot - board.stale_since)
         yield Sign(
@@ -62,8 +65,6 @@ def board_signs(board: GpuBoard | None, expected: int | None = None) -> Iterator
             firm=age >= 5.0,
         )
         return  # everything below would judge old values
-    if board.problem and not board.cards:
-        yield Sign("gpu:problem", "bad", f"no card can be read: {board.problem}", "run nvidia-smi on the host", "gpu")
     if wanted is not None and len(board.cards) < wanted:
         yield Sign(
             "gpu:missing",
@@ -252,10 +253,13 @@ def _failure(job: JobState) -> str | None:
 
 
 class Alarms:
-    """Turns signs into the store's alerts. ``clock`` is any clock that only goes forward, in seconds."""
+    """Turns signs into the store's alerts. ``clock`` is any clock that only goes forward, in seconds.
 
-    def __init__(self, store: Store, clock: Callable[[], float]) -> None:
-        self._store, self._clock = store, clock
+    Without ``patience`` a firm sign is an alert at once: for a snapshot, which sees everything only once.
+    """
+
+    def __init__(self, store: Store, clock: Callable[[], float], *, patience: bool = True) -> None:
+        self._store, self._clock, self._patience = store, clock, patience
         self._groups: dict[str, dict[str, _Track]] = {}
 
     def judge(self, group: str, signs: Iterable[Sign], wall: float) -> None:
@@ -268,7 +272,8 @@ class Alarms:
             track = tracks.setdefault(sign.key, _Track())
             track.last_seen = now
             track.firm_since = (now if track.firm_since is None else track.firm_since) if sign.firm else None
-            ripe = track.firm_since is not None and now - track.firm_since >= sign.after
+            needed = sign.after if self._patience else 0.0
+            ripe = track.firm_since is not None and now - track.firm_since >= needed
             if ripe or track.raised:
                 track.raised = True
                 self._store.raise_alert(Alert(sign.key, sign.severity, sign.text, wall, sign.source, sign.remedy))

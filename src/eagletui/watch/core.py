@@ -52,7 +52,8 @@ STREAMS: Mapping[str, Callable[[Store, Mapping[str, Any], float], None]] = {
 class Watch:
     """Feeds ``store`` from ``session``. `start` once the session is up; `stop` before it is closed.
 
-    ``expected_cards`` is the number of cards the user's configuration gives for this host.
+    ``expected_cards`` is the number of cards the user's configuration gives for this host. Without ``patience`` alerts do not
+    wait for their sign to last.
     """
 
     def __init__(
@@ -62,13 +63,14 @@ class Watch:
         *,
         intervals: Intervals | None = None,
         expected_cards: int | None = None,
+        patience: bool = True,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.session, self.store, self.intervals = session, store, intervals or Intervals()
         self._expected = expected_cards
         self._clock, self._wall = clock, wall
-        self._alarms = Alarms(store, clock)
+        self._alarms = Alarms(store, clock, patience=patience)
         self._ends: dict[str, Callable[[], Awaitable[None]]] = {}
         self._lookers: dict[str, int] = {}
         self._pace: asyncio.Task[None] | None = None
