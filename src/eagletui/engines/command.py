@@ -59,6 +59,10 @@ def _canonical(flag: str) -> str:
     return "--" + flag[2:].replace("_", "-") if flag.startswith("--") else flag
 
 
+# switches take no value, so what follows one may be the model
+_SWITCH = re.compile(r"^--(?:enable-|disable-|no-|skip-|trust-remote-code$|enforce-eager$|language-model-only$|headless$)")
+
+
 class _Options:
     """The options in an argv, as the engines' parsers read them: ``--a b``, ``--a=b``, ``--a_b``; the last one counts."""
 
@@ -76,7 +80,7 @@ class _Options:
             name = _canonical(name)
             if equal:
                 self._found[name] = value
-            elif at < len(argv) and not _is_flag(argv[at]):
+            elif at < len(argv) and not _SWITCH.match(name) and not _is_flag(argv[at]):
                 self._found[name] = argv[at]
                 at += 1
             else:

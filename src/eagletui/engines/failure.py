@@ -116,10 +116,10 @@ Place = Tuple[int, int, bytes]
 class _Trace:
     """A traceback being read from one process."""
 
-    __slots__ = ("first_func", "frame", "harmless", "offset", "thread")
+    __slots__ = ("first_func", "frame", "harmless", "process", "thread")
 
-    def __init__(self, offset: int, harmless: bool, thread: bool) -> None:
-        self.offset, self.harmless, self.thread = offset, harmless, thread
+    def __init__(self, process: Optional[bytes], harmless: bool, thread: bool) -> None:
+        self.process, self.harmless, self.thread = process, harmless, thread
         self.first_func: Optional[bytes] = None
         self.frame: Optional[Place] = None
 
@@ -170,21 +170,24 @@ class FailureTracker:
     def _note(self) -> None:
         self.busy = bool(self.open or self._collect)
 
-    def line(self, offset: int, process: Optional[bytes], message: bytes, error: bool, bare: bool) -> None:
-        """One record. ``error`` when its header says ERROR, ``bare`` when it has no level at all."""
+    def line(self, offset: int, process: Optional[bytes], message: bytes, error: bool, bare: bool, follows_bare: bool) -> None:
+        """One record. ``error`` when its header says ERROR, ``bare`` when it has no header but perhaps a process prefix.
+
+        ``follows_bare`` when further lines of the same record have no header of their own, nor a process prefix unless it is
+        ``bare`` itself.
+        """
         if message.endswith(_TRACE) or (error and _TRACE in message):
             before = message[: message.rfind(_TRACE)].strip()
             said = before or self._last.get(process, b"")
             if _FATAL.search(before):
                 self._give_up(offset, message)
-            trace = _Trace(
-                offset, any(h in said for h in _HARMLESS), b"Exception in thread" in said or b"Exception ignored" in said
-            )
-            self.open[process] = trace
-            self._collect.pop(process, None)
+            thread = b"Exception in thread" in said or b"Exception ignored" in said
+            key = None if follows_bare and not bare else process
+            self.open[key] = _Trace(process, any(h in said for h in _HARMLESS), thread)
+            self._collect.pop(key, None)
             self._note()
             return
-        if self.busy and self._continue(offset, process, message, bare):
+        if self.busy and self._continue(offset, process, message):
             return
         if _FATAL.search(message):
             self._give_up(offset, message)
@@ -204,7 +207,7 @@ class FailureTracker:
             if len(self._last) > 256:
                 self._last.clear()
 
-    def _continue(self, offset: int, process: Optional[bytes], message: bytes, bare: bool) -> bool:
+    def _continue(self, offset: int, process: Optional[bytes], message: bytes) -> bool:
         """Go on with the process's open traceback, or with the text after its exception; False when it is neither."""
         trace = self.open.get(process)
         if trace is None:
@@ -243,7 +246,7 @@ class FailureTracker:
             return
         wrapper = any(mark in message for mark in _WRAPPERS)
         weight = 0 if wrapper or _SECONDARY.match(message) else 2
-        candidate = self._offer(offset, message, process, weight, trace.frame)
+        candidate = self._offer(offset, message, trace.process, weight, trace.frame)
         if candidate is not None:
             self._collect[process] = candidate
             self._note()

@@ -28,17 +28,17 @@ _DAY = 86400
 class LogClock:
     """Time stamps of a log in seconds. vLLM prints no year: a month that falls back is the next year."""
 
-    __slots__ = ("_last", "_shift", "_value")
+    __slots__ = ("_last", "_shift", "value")
 
     def __init__(self) -> None:
         self._last = b""
-        self._value = 0.0
+        self.value = 0.0
         self._shift = 0.0
 
     def seconds(self, stamp: bytes) -> Optional[float]:
         """The stamp ``11-29 15:40:49`` or ``2026-11-29 16:19:09.123`` in seconds from an arbitrary zero; None if malformed."""
         if stamp == self._last:
-            return self._value
+            return self.value
         try:
             if len(stamp) >= 19:
                 days = datetime.date(int(stamp[0:4]), int(stamp[5:7]), int(stamp[8:10])).toordinal()
@@ -52,10 +52,10 @@ class LogClock:
             value += int(clock[0:2]) * 3600 + int(clock[3:5]) * 60 + float(clock[6:])
         except ValueError:  # digits that are no date: this is no stamp
             return None
-        if len(stamp) < 19 and self._last and value < self._value - 180 * _DAY:
+        if len(stamp) < 19 and self._last and value < self.value - 180 * _DAY:
             self._shift += 366 * _DAY
             value += 366 * _DAY
-        self._last, self._value = stamp, value
+        self._last, self.value = stamp, value
         return value
 
 
@@ -63,6 +63,8 @@ def _table() -> Dict[bytes, List[Tuple[bytes, Handler]]]:
     table: Dict[bytes, List[Tuple[bytes, Handler]]] = {}
     for prefix, handler in (*vllm_log.RULES, *sglang_log.RULES):
         table.setdefault(prefix[:_KEY], []).append((prefix, handler))
+    for rules in table.values():
+        rules.sort(key=lambda rule: -len(rule[0]))  # the longest start that fits is meant
     return table
 
 
@@ -106,7 +108,7 @@ class LogReader:
         self._failed: Optional[Failure] = None
         self._told: Optional[int] = None
         self._restarts = 0
-        self._interrupted = False
+        self._interrupted = self._was_ready = False
         if started is not None:
             self._state.enter("spawn")
 
@@ -209,29 +211,33 @@ class LogReader:
             self._bare(message, process)
         if s.restarts != self._restarts:
             self._restart()
+        elif s.ready_at is not None and not self._was_ready:
+            self._became_ready()
         failure = self._failure
-        if failure.busy or level == b"ERROR" or level == b"CRITICAL":
-            failure.line(offset, process, message, level is not None and level != b"INFO" and level != b"WARNING", stamp is None)
-            self._judge()
-        elif self._hot and level != b"WARNING":
-            failure.line(offset, process, message, False, stamp is None)
+        error = level == b"ERROR" or level == b"CRITICAL"
+        if failure.busy or error or (self._hot and level != b"WARNING"):
+            # SGLang's header has no level, and stands before the first line of a record only
+            failure.line(offset, process, message, error, stamp is None, level is None)
             self._judge()
 
     def _bare(self, message: bytes, process: Optional[bytes]) -> None:
         s = self._state
+        if s.engine is None and s.hint is None:
+            self._guess(message, process)
         if s.ready_at is None and b"%" in message:
             bar = parse_bar(message.lstrip())
             if bar is not None:
-                s.bar(bar, "")
+                s.bar(bar)
+
+    def _guess(self, message: bytes, process: Optional[bytes]) -> None:
+        """A hint at the engine from a line without a header, until a line that only one of them prints."""
+        if process is not None and process.startswith((b"Worker", b"EngineCore", b"APIServer", b"VllmWorker")):
+            self._state.hint = "vllm"
+            return
+        for mark, engine in _HINTS:
+            if mark in message:
+                self._state.hint = engine
                 return
-        if s.engine is None and s.hint is None:
-            if process is not None and process.startswith((b"Worker", b"EngineCore", b"APIServer", b"VllmWorker")):
-                s.hint = "vllm"
-                return
-            for mark, engine in _HINTS:
-                if mark in message:
-                    s.hint = engine
-                    return
 
     def _uvicorn(self, message: bytes) -> None:
         s = self._state
@@ -256,8 +262,10 @@ class LogReader:
         self._restarts = self._state.restarts
         self._failure = FailureTracker(self._phase_now, self._line_of)
         self._failed = self._told = None
-        self._interrupted = False
-        if self._zero is not None:
+        self._interrupted = self._was_ready = False
+        if not self._live:
+            self._zero = self._clock.value  # stamps may even go back, when logs were joined
+        elif self._zero is not None:
             self._zero += self._now
         self._now = 0.0
         self._state.time = 0.0
@@ -285,6 +293,14 @@ class LogReader:
         if self._failed is not None and self._told != self._failed.offset and (final or failure.settled):
             self._told = self._failed.offset
             s.emit("failure", value=self._failed, text=self._failed.text)
+
+    def _became_ready(self) -> None:
+        """A server that is up has survived what was logged before - except that another one holds its port."""
+        self._was_ready = True
+        fatal = self._failure.fatal
+        if fatal is None or b"attempting to bind" not in fatal[2]:
+            self._failure.forgive()
+            self._failed = self._told = None
 
     def _line_of(self, offset: int) -> int:
         """The number of the line at ``offset``: counted on from the last one asked for, so a long traceback costs no more."""

@@ -131,7 +131,7 @@ class LoadState:
 
     # ---------------------------------------------------------------------------------------------------------- bars
 
-    def bar(self, bar: Bar, text: str) -> None:
+    def bar(self, bar: Bar) -> None:
         """A tick of a progress bar: put it to the phase it belongs to."""
         unit = weight_unit(bar.desc)
         if unit is not None:

@@ -18,12 +18,12 @@ LINE_CAP = 32768
 """Bytes kept of one line (SGLang prints its arguments in one line of 19 kB); the rest is counted and dropped."""
 
 HEADER = re.compile(
-    rb"(?:\(([A-Za-z][\w-]*(?: [\w=]+)?) pid=\d+\) *)*"
+    rb"(?:\(([A-Za-z][\w-]*(?: [\w=]+)?) pid=\d+\) ?)*"
     rb"(?:(DEBUG|INFO|WARNING|ERROR|CRITICAL) (\d\d-\d\d \d\d:\d\d:\d\d) \[?[^\]\[\s]+:\d+\] ?"
     rb"|\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?)((?: [A-Z_]+\d+)*)\] ?)?"
 )
 _GLUED = re.compile(
-    rb"(?:\([A-Za-z][\w-]*(?: [\w=]+)? pid=\d+\) *)+"
+    rb"(?:\([A-Za-z][\w-]*(?: [\w=]+)? pid=\d+\) ?)+"
     rb"|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d \[?[^\]\[\s]+:\d+\]"
     rb"|\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?(?: [A-Z_]+\d+)*\] "
 )
