@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 from eagletui.agent.calls import Call, CallError, Handler
 from eagletui.agent.files import absolute, floor_of, in_worker, open_regular
 
-BLOCK = 256 * 1024
+BLOCK = 64 * 1024  # a regular expression holds the interpreter for one block: about a millisecond
 SLICE_BYTES = 64 * 1024 * 1024
 SLICE_SECONDS = 0.25
 MAX_LINE = 4096
@@ -44,10 +44,11 @@ def search(call: Call) -> None:
 
 def _finder(pattern: bytes, regex: bool, ignore_case: bool) -> Finder:
     """A function that yields (start, end) of the matches in a block, at most one per line."""
-    if not regex and not ignore_case:
-        return lambda block: _plain(pattern, block)
+    if not regex:
+        low = pattern.lower()  # of ASCII, as IGNORECASE on bytes; ten times as fast
+        return (lambda block: _plain(low, block.lower())) if ignore_case else (lambda block: _plain(pattern, block))
     try:
-        compiled = re.compile(pattern if regex else re.escape(pattern), re.MULTILINE | (re.IGNORECASE if ignore_case else 0))
+        compiled = re.compile(pattern, re.MULTILINE | (re.IGNORECASE if ignore_case else 0))
     except (re.error, OverflowError) as error:
         raise CallError("search", "the pattern is not a regular expression: %s" % error) from None
 

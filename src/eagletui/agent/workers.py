@@ -6,6 +6,7 @@ Started when first used, at most `LIMIT`; they are daemons, so one that hangs in
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections import deque
 from typing import Any, Callable, Deque, Optional, Tuple
@@ -36,6 +37,7 @@ class Workers:
         self._todo.append((work, done))
         if self._threads < min(self._busy, LIMIT):
             self._threads += 1
+            sys.setswitchinterval(0.001)  # a busy thread must hand over to the loop at once: telemetry waits for it
             threading.Thread(target=self._thread, daemon=True).start()
         self._ready.release()
 
