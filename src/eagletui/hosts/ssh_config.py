@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import os
 import shlex
 import socket
 from collections.abc import Sequence
@@ -34,6 +35,7 @@ NO_EFFECT = {
     "SendEnv": "no environment is sent",
     "SetEnv": "no environment is sent",
     "GSSAPIAuthentication": "Kerberos is not used",
+    "PKCS11Provider": "keys on a token are used through the agent",
     "HostbasedAuthentication": "host-based authentication is not used",
     "CanonicalizeHostname": "names are used as they are written",
     "ConnectTimeout": "eagletui has time limits of its own that never cut a person typing",
@@ -151,6 +153,8 @@ def _agent(raw: dict[str, Any]) -> str | None:
     if "IdentityAgent" not in raw:
         return None
     value = raw["IdentityAgent"]
+    if value and value.startswith("$"):
+        value = os.environ.get(value[1:], "")
     return None if value == "SSH_AUTH_SOCK" else _expand(value) if value else ""
 
 
@@ -164,7 +168,7 @@ def _key_files(raw: dict[str, Any], notes: list[Note], path: str | None) -> tupl
             default[:] = [_expand(p) for p in given]
         elif option == "UserKnownHostsFile":
             why = f"host keys are always checked, here against {default[0]}"
-            notes.append(Note(option, " ".join(raw[option]) or "none", path or "", int(raw.get("_null_line", 0)), why))
+            notes.append(Note(option, " ".join(raw[option]) or "none", path or "", int(raw.get("_files_line", 0)), why))
         else:
             default.clear()
     return tuple(user), tuple(machine)
@@ -193,7 +197,6 @@ def _options(raw: dict[str, Any]) -> dict[str, Any]:
         "PasswordAuthentication": "password_auth",
         "KbdInteractiveAuthentication": "kbdint_auth",
         "ChallengeResponseAuthentication": "kbdint_auth",
-        "PKCS11Provider": "pkcs11_provider",
     }
     options = {ours: raw[theirs] for theirs, ours in names.items() if raw.get(theirs) is not None}
     if raw.get("Compression"):
@@ -221,9 +224,14 @@ def _parse(target: Target, path: str) -> tuple[dict[str, Any], list[Note]]:
 
         def _files(self, option: str, args: list[str]) -> None:
             if option not in self._options:
-                self._options["_null_line"] = self._line_no
+                self._options["_files_line"] = self._line_no
             self._set_string_list(option, args)
 
+        def _set_tokens(self) -> None:
+            super()._set_tokens()
+            self._tokens["k"] = str(self._options.get("HostKeyAlias") or self._orig_host)
+
+        _percent_expand = SSHClientConfig._percent_expand | {"UserKnownHostsFile"}  # files may be named after the host
         _handlers = {  # noqa: RUF012 - as its base class
             **SSHClientConfig._handlers,
             "hashknownhosts": ("HashKnownHosts", SSHConfig._set_bool),

@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fnmatch
 import logging
 import socket
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import asyncssh
+from asyncssh.encryption import get_encryption_algs
+from asyncssh.kex import get_kex_algs
+from asyncssh.mac import get_mac_algs
+from asyncssh.public_key import get_certificate_algs, get_public_key_algs
 
 from eagletui.hosts import auth, dial, failures, known_hosts, ssh_config
 from eagletui.hosts.base import HostError, Prompter
@@ -292,7 +297,7 @@ class Connector:
             "client_factory": lambda: client,
             "known_hosts": lists,
             "host_key_alias": config.key_name,
-            "server_host_key_algs": config.host_key_algorithms or _algorithms(known),
+            "server_host_key_algs": _choice("HostKeyAlgorithms", config.host_key_algorithms) or _algorithms(known),
             "username": config.user,
             "client_keys": None,
             "agent_forwarding": False,
@@ -307,7 +312,8 @@ class Connector:
             "keepalive_interval": self.limits.keepalive,
             "keepalive_count_max": self.limits.keepalive_count,
             "encoding": None,
-            **config.options,
+            **{name: value for name, value in config.options.items() if name not in _LISTS},
+            **{name: chosen for name, value in config.options.items() if name in _LISTS and (chosen := _choice(name, value))},
         }
 
     async def _explain(
@@ -349,6 +355,26 @@ class Connector:
         if isinstance(error, OSError):
             return failures.of_socket(error, config.host, config.port)
         return HostError(stage, f"{config.host}: {getattr(error, 'reason', error)}", kind="protocol")
+
+
+_LISTS: dict[str, Callable[[], Sequence[bytes]]] = {
+    "encryption_algs": get_encryption_algs,
+    "kex_algs": get_kex_algs,
+    "mac_algs": get_mac_algs,
+    "HostKeyAlgorithms": lambda: [*get_certificate_algs(), *get_public_key_algs()],
+}
+
+
+def _choice(name: str, wanted: str | None) -> str | None:
+    """A list of algorithms from the config without those that only OpenSSH knows. Raises `ValueError` when none is left."""
+    if wanted is None:
+        return None
+    prefix, names = (wanted[0], wanted[1:]) if wanted[:1] in ("+", "-", "^") else ("", wanted)
+    known = [algorithm.decode() for algorithm in _LISTS[name]()]
+    left = [pattern for pattern in names.split(",") if any(fnmatch.fnmatchcase(k, pattern) for k in known)]
+    if not left and not prefix:
+        raise ValueError(f"none of these algorithms is known here: {names}")
+    return prefix + ",".join(left) if left else None
 
 
 class _Expired(Exception):
