@@ -119,7 +119,9 @@ class EagleApp(App[int]):
         self._dirty.add(topic)
         if not self._redraw_due:
             self._redraw_due = True
-            self.set_timer(max(0.001, self._redrawn + REDRAW - time.monotonic()), self._redraw_dirty)
+            # the change comes from the session's task, not from one of ours: only a message gets it into Textual's context
+            wait = max(0.0, self._redrawn + REDRAW - time.monotonic())
+            asyncio.get_running_loop().call_later(wait, self.call_later, self._redraw_dirty)
 
     def _redraw_dirty(self) -> None:
         self._redraw_due = False

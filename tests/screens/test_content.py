@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextvars
 import re
 
 import pytest
@@ -166,6 +168,22 @@ async def test_changes_are_drawn_together_and_soon(dashboard: Opener) -> None:
         assert app._dirty == {"gpus"}
         app._redraw_dirty()
         assert not app._dirty
+
+
+async def test_a_change_from_outside_of_the_app_is_drawn(dashboard: Opener) -> None:
+    store = board_store(seconds=1)
+    outside = contextvars.Context()  # as a task has that was there before the app
+    async with dashboard(store) as pilot:
+        app = app_of(pilot)
+        assert store.host is not None
+        store.host = store.host._replace(cpu=77.0)
+        loop = asyncio.get_running_loop()
+        loop.call_soon(store.changed, "host", context=outside)
+        for _ in range(300):
+            await pilot.pause(0.01)
+            if "cpu  77 %" in screen_text(app):
+                break
+        assert "cpu  77 %" in screen_text(app)
 
 
 async def test_a_panel_that_fails_is_one_line(dashboard: Opener, state_home: object) -> None:

@@ -60,18 +60,12 @@ class Terminal:
         self.until(lambda: text.encode() in self.output)
 
     def press(self, keys: str, text: str = "") -> None:
-        """Press keys that may be pressed twice, until ``text`` is drawn: a key right after escape can be taken for alt+key."""
+        """When it has written all it had to, press keys and wait until ``text`` is drawn because of them."""
+        while select.select([self.master], [], [], 0.3)[0]:
+            self.output += os.read(self.master, 1 << 16)
         mark = len(self.output)
-        due = 0.0
-
-        def drawn() -> bool:
-            nonlocal due
-            if time.monotonic() >= due:
-                os.write(self.master, keys.encode())
-                due = time.monotonic() + 2.0
-            return text.encode() in self.output[mark:]
-
-        self.until(drawn)
+        os.write(self.master, keys.encode())
+        self.until(lambda: text.encode() in self.output[mark:])
 
     def ended(self) -> int:
         self.until(lambda: self.process.poll() is not None)
