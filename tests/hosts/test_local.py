@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import os
 import select
+import shutil
 import signal
 from pathlib import Path
 
@@ -14,6 +15,8 @@ import pytest
 from eagletui.hosts import bootstrap
 from eagletui.hosts.base import Host, HostError, Push
 from eagletui.hosts.local import connect_local
+
+from ..agent.fakenvml import FakeNvml, build
 
 SOURCE = """
 from eagletui.agent.source import Source
@@ -73,6 +76,29 @@ async def test_a_stream_from_a_real_agent() -> None:
     assert all(p.doc["same"] == {"a": 1} for p in pushes)
     assert all("same" not in p.changed for p in pushes[1:])
     assert all(a.boot < b.boot for a, b in itertools.pairwise(pushes))
+
+
+async def test_cards_are_seen_with_the_module_that_the_client_sends(
+    host_python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if shutil.which("gcc") is None:
+        pytest.skip("no gcc to build the stand-in for NVML")
+    fake = FakeNvml(await asyncio.to_thread(build, tmp_path), tmp_path)
+    for name, value in fake.environ.items():
+        monkeypatch.setenv(name, value)
+    got: asyncio.Queue[Push] = asyncio.Queue()
+    starts: list[asyncio.Task[object]] = []
+    link = await connect_local(lambda link: starts.append(asyncio.create_task(link.subscribe("gpus", 0.1, got.put_nowait))))
+    try:
+        assert link.info.nvml is True
+        push = await got.get()
+        while not push.doc.get("cards"):
+            push = await got.get()
+        assert all(uuid.startswith("GPU-") for uuid in push.doc["cards"])
+        assert push.doc["present"] is True
+        await starts[0]
+    finally:
+        await link.close()
 
 
 async def test_an_agent_that_is_killed_is_told() -> None:
