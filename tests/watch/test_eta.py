@@ -9,18 +9,20 @@ from eagletui.records import JobState, Phase
 from eagletui.watch.eta import earlier_loads, estimate
 
 
-def job(phases: list[Phase], *, id: str = "now", ready: float | None = None, started: float = 100.0, profile: str = "p") -> JobState:  # noqa: A002
+def job(
+    phases: list[Phase], *, name: str = "now", ready: float | None = None, started: float = 100.0, profile: str = "p"
+) -> JobState:
     return JobState(
-        id, "serve", profile, "running", started, engine="vllm", profile=profile, phases=tuple(phases), ready_seconds=ready
+        name, "serve", profile, "running", started, engine="vllm", profile=profile, phases=tuple(phases), ready_seconds=ready
     )
 
 
-def load(seconds: dict[str, float], id: str, started: float) -> JobState:  # noqa: A002
+def load(seconds: dict[str, float], name: str, started: float) -> JobState:
     phases, at = [], 0.0
-    for name, span in seconds.items():
-        phases.append(Phase(name, "target" if name == "weights" else None, at, span))
+    for phase, span in seconds.items():
+        phases.append(Phase(phase, "target" if phase == "weights" else None, at, span))
         at += span
-    return job(phases, id=id, ready=at, started=started)
+    return job(phases, name=name, ready=at, started=started)
 
 
 def test_history_gives_what_is_left_of_each_phase() -> None:
