@@ -43,6 +43,7 @@ def commands_table() -> str:
             out.append(f"| `{name}` | {action.help} |")
         out.append("")
     out += ["## Exit codes", "", "| code | means |", "|---|---|", *(f"| {code.value} | {code.meaning} |" for code in Exit)]
+    out.append("| 128 + n | ended by signal n (129: the terminal has gone, 143: asked to end); the terminal is left as it was |")
     return "\n".join(out)
 
 

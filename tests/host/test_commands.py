@@ -158,10 +158,21 @@ async def test_the_dashboard_needs_a_terminal() -> None:
     assert_one_line(await eagletui("connect", "local"), 2, "no terminal", "eagletui status local")
 
 
+async def test_a_terminal_that_cannot_draw() -> None:
+    terminal = Terminal("connect", "local", term="dumb")
+    try:
+        await terminal.start()
+        assert await terminal.ended() == 2
+        assert terminal.seen.startswith("eagletui: connect: this terminal cannot draw")
+    finally:
+        terminal.close()
+
+
 class Terminal:
     """A command in a pseudo-terminal of 100x30."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *arguments: str, term: str = "xterm-256color") -> None:
+        self.term = term
         self.master, slave = pty.openpty()
         ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
         self.before = termios.tcgetattr(slave)
@@ -178,7 +189,7 @@ class Terminal:
             stdin=self.slave,
             stdout=self.slave,
             stderr=self.slave,
-            env={**os.environ, "TERM": "xterm-256color"},
+            env={**os.environ, "TERM": self.term},
             start_new_session=True,
         )
 

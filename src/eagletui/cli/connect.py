@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import sys
 from importlib import import_module
 
@@ -22,6 +23,9 @@ def run(options: argparse.Namespace) -> int:
     target = parse_target(options.target)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         say(f"connect: this is no terminal - run it in one (ssh -t when it is remote), or use `eagletui status {target}`")
+        return Exit.USAGE
+    if os.environ.get("TERM", "dumb") == "dumb":
+        say(f"connect: this terminal cannot draw (TERM is dumb or not set) - set TERM, or use `eagletui status {target}`")
         return Exit.USAGE
     return asyncio.run(_connect(options))
 

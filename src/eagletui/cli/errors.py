@@ -34,7 +34,7 @@ class Exit(enum.IntEnum):
 
 _MEANINGS = {
     Exit.OK: "done, nothing to complain about",
-    Exit.WARNINGS: "done, with warnings (`doctor`)",
+    Exit.WARNINGS: "done, with warnings (`doctor`); a step failed or was refused, or the answer is no (`lab`)",
     Exit.USAGE: "wrong arguments or configuration; or something is in the way (`doctor`: a check failed)",
     Exit.CONNECTION: "the host could not be reached, or did not let us in",
     Exit.HOST: "the host was reached but cannot do it (no usable python3, a request refused)",
