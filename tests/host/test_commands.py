@@ -1,6 +1,6 @@
 """The commands as a user runs them: a process of its own, the real agent, a real sshd, the stand-in for NVML, a real terminal."""
 
-# ruff: noqa: ASYNC240 - small files may block a test
+
 
 from __future__ import annotations
 

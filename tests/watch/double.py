@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -53,7 +54,11 @@ class FakeHost:
     ) -> Chunk:
         if path not in self.files:
             raise HostError("read", f"{path}: no such file", kind="absent")
-        return Chunk(self.files[path][offset : offset + limit], offset, len(self.files[path]), 1, 1)
+        if wait and offset >= len(self.files[path]):
+            await asyncio.Event().wait()  # nothing new ever comes
+        size = len(self.files[path])
+        start = max(0, size + offset) if offset < 0 else offset
+        return Chunk(self.files[path][start : start + limit], start, size, 1, 1)
 
     async def close(self) -> None:
         self.closed = True

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 from typing import Any
 
 import pytest
 
 from eagletui.hosts.base import HostError
-from eagletui.records import JobState, to_doc
+from eagletui.records import JobState, ServerSample, to_doc
 from eagletui.store import Connection, Store
 from eagletui.watch.core import Intervals, Watch
 from tests.watch.double import INFO, FakeHost
@@ -219,3 +220,17 @@ async def test_a_failing_listener_of_the_store_does_not_end_the_stream(bench: Be
     stop()
     bench.host.push("host", {"cpu": 2.0})
     assert bench.values("host", "cpu") == [1.0, 2.0]
+
+
+async def test_the_scrapes_of_a_ready_server_are_followed(bench: Bench) -> None:
+    bench.online(state_dir="/s")
+    samples = [ServerSample(1000.0 + n, 1.0, generated_tokens=60.0 * n) for n in range(3)]
+    bench.host.files["/s/jobs/j1/samples.jsonl"] = b"".join(json.dumps(to_doc(sample)).encode() + b"\n" for sample in samples)
+    seen = asyncio.Event()
+    bench.store.listen(lambda _topic: seen.set() if "j1" in bench.store.servers else None)
+    job = JobState("j1", "serve", "k25", "running", 1.0, health="ready", ready_seconds=20.0)
+    bench.host.push("jobs", {"j1": to_doc(job)})
+    async with asyncio.timeout(10):
+        await seen.wait()
+    assert bench.store.servers["j1"].job == "j1"
+    await bench.watch.stop()

@@ -18,12 +18,14 @@ from eagletui.records import Alert, HostInfo
 from eagletui.store import Connection, Store
 from eagletui.watch import telemetry
 from eagletui.watch.alerts import Alarms, Sign, board_signs, host_signs, job_signs
+from eagletui.watch.follow import Reader
+from eagletui.watch.servers import Servers
 
 log = logging.getLogger("eagletui.watch")
 log.addHandler(logging.NullHandler())  # never onto the terminal that a screen is drawn on
 
 
-class Subscriber(Protocol):
+class Subscriber(Reader, Protocol):
     """The part of a session that the watch needs."""
 
     async def subscribe(
@@ -70,6 +72,7 @@ class Watch:
         self.session, self.store, self.intervals = session, store, intervals or Intervals()
         self._expected = expected_cards
         self._clock, self._wall = clock, wall
+        self._servers = Servers(session, store)
         self._alarms = Alarms(store, clock, patience=patience)
         self._ends: dict[str, Callable[[], Awaitable[None]]] = {}
         self._lookers: dict[str, int] = {}
@@ -96,6 +99,7 @@ class Watch:
         """End the subscriptions."""
         for task in [*self._tasks, *([self._pace] if self._pace is not None else [])]:
             task.cancel()
+        await self._servers.stop()
         ends, self._ends = list(self._ends.values()), {}
         await asyncio.gather(*(_quietly(end) for end in ends))
 
@@ -245,6 +249,8 @@ class Watch:
     def _judge(self, name: str, push: Push) -> None:
         if name == "host":
             self._measure_clock(push.wall)
+        if name == "jobs":
+            self._servers.update(self.store.jobs.values(), push.boot)
         if self._began is None:
             self._began = push.wall
         self._alarms.judge(name, self._signs(name), self._wall())
