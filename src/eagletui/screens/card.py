@@ -2,12 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from eagletui.records import GpuSample
 from eagletui.screens.words import card_trouble
 from eagletui.store import Store
 from eagletui.text import MISSING, clean, duration, number, rate, size
 from eagletui.widgets.bars import columns, spark, time_step
+from eagletui.widgets.chart import Chart, Curve
 from eagletui.widgets.paint import Line
+
+WINDOW = 600.0
+
+
+class CardChart(Chart):
+    """Utilisation and memory traffic of one card over the last ten minutes."""
+
+    DEFAULT_CSS = "CardChart { height: 13; margin-bottom: 1; }"
+    topics = frozenset({"gpus"})
+
+    def __init__(self, store: Store, uuid: str) -> None:
+        super().__init__()
+        self._store, self._uuid = store, uuid
+
+    def title(self) -> Line:
+        return [
+            ("█ ", "good"),
+            ("utilisation   ", "dim"),
+            ("█ ", "warn"),
+            ("memory busy   ", "dim"),
+            ("% over seconds, now at the right", "head"),
+        ]
+
+    def curves(self) -> Sequence[Curve]:
+        now = self._store.gpus.boot if self._store.gpus is not None else 0.0
+        out: list[Curve] = []
+        for name, style in (("util", "good"), ("mem_util", "warn")):
+            series = self._store.series.get(("gpu", self._uuid, name))
+            if series is not None:
+                times, values = series.window(now - WINDOW)
+                out.append(Curve([time - now for time in times], values, style))
+        return out
 
 
 def card_lines(store: Store, uuid: str, width: int) -> list[Line]:

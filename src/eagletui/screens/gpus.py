@@ -9,7 +9,7 @@ from textual.geometry import Size
 
 from eagletui.records import GpuSample
 from eagletui.screens.base import Page, set_height
-from eagletui.screens.card import card_lines, strip_of
+from eagletui.screens.card import CardChart, card_lines, strip_of
 from eagletui.screens.words import board_problem, card_state, gpu_summary_parts, link_word, memory, pair, temperature
 from eagletui.text import MISSING, clean, duration, number, rate, short_card, short_command, size
 from eagletui.widgets.bars import gauge, time_step
@@ -259,7 +259,8 @@ class Gpus(Page):
     def opened(self, table: Table, key: str) -> None:
         if isinstance(table, Cards):
             title = next((f"GPU {c.number}  {short_card(c.name)}" for c in self._cards() if c.uuid == key), "GPU")
-            self.app.push_screen(Reader(title, lambda width: card_lines(self.store, key, width), GPU_TOPICS))
+            chart = CardChart(self.store, key)
+            self.app.push_screen(Reader(title, lambda width: card_lines(self.store, key, width), GPU_TOPICS, chart))
         else:
             row = table.current
             if row is not None:

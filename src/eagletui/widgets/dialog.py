@@ -16,6 +16,8 @@ from eagletui.actions import DIALOG, live
 from eagletui.widgets.paint import Line, fit
 from eagletui.widgets.panel import Panel
 
+ROOM_FOR_CHART = 44
+"""Lines of the terminal from which on a chart leaves enough for the text."""
 Maker = Callable[[int], Sequence[Line]]
 
 
@@ -39,20 +41,23 @@ class Reader(ModalScreen[None]):
         Binding("q", "dialog_close", show=False),
     ]
 
-    def __init__(self, title: str, make: Maker, topics: frozenset[str] = frozenset()) -> None:
+    def __init__(self, title: str, make: Maker, topics: frozenset[str] = frozenset(), chart: Panel | None = None) -> None:
         super().__init__()
-        self.heading, self.body = title, Lines(make, topics)
+        self.heading, self.body, self.chart = title, Lines(make, topics), chart
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="box"):
             yield Lines(lambda width: [_heading(self.heading, width)])
+            if self.chart is not None and self.app.size.height >= ROOM_FOR_CHART:
+                yield self.chart
             with VerticalScroll(classes="scroll"):
                 yield self.body
             yield Lines(lambda _width: [[(" esc", "key"), (" back   ", "dim"), ("↑↓", "key"), (" scroll", "dim")]])
 
     def refresh_topics(self, topics: frozenset[str]) -> None:
-        if self.body.topics & topics:
-            self.body.redraw()
+        for panel in (self.body, self.chart):
+            if panel is not None and panel.is_attached and panel.touched(topics):
+                panel.redraw()
 
     def action_dialog_close(self) -> None:
         self.dismiss(None)
