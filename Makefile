@@ -15,7 +15,7 @@ run: $(VENV)/.client  ## set up, then open the dashboard (TARGET=root@host; this
 	@$(BIN)/eagletui connect $(TARGET)
 
 test: $(VENV)/.dev  ## set up, then run the whole test suite (ARGS=... goes to pytest)
-	@tools/system-packages sshd gcc tmux
+	@tools/system-packages sshd ssh-agent gcc tmux fish tcsh csh zsh
 	@$(BIN)/pytest $(ARGS)
 
 lint: $(VENV)/.dev  ## style, types, import contracts, generated documents
