@@ -9,7 +9,7 @@ import os
 import time
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
-from eagletui.agent import kill, state_dir
+from eagletui.agent import kill, leftovers, state_dir
 from eagletui.agent.loop import Loop
 from eagletui.agent.members import Scanner
 from eagletui.agent.procfs import Stat
@@ -33,7 +33,7 @@ class Ending:
         self._loop, self._directory, self._spec, self._scanner = loop, directory, spec, scanner
         self._told, self._done, self._cgroup_kill = told, done, cgroup_kill
         self._ladder: Optional[kill.Ladder] = None
-        self._files: List[str] = []
+        self._files: Dict[str, str] = {}
         self._count = 0
         self._began = 0.0
         self.by: Optional[str] = None
@@ -48,18 +48,24 @@ class Ending:
         doc = state_dir.read_json(path)
         if doc is not None:
             os.unlink(path)
-            self.begin(bool(doc.get("now")), doc.get("operator"), [str(f) for f in doc.get("files") or ()])
+            self.begin(bool(doc.get("now")), doc.get("operator"), doc.get("files") or {})
 
-    def begin(self, now: bool, operator: Optional[str], files: List[str]) -> None:
-        """Start the ladder; or, when it is under way and ``now``, skip to its last step."""
-        self._files = files or self._files
+    def begin(self, now: bool, operator: Optional[str], files: Mapping[str, str]) -> None:
+        """Start the ladder; or, when it is under way and ``now``, skip to its last step. ``files`` are the plan's {path: why}."""
+        self._files.update(files)
         if self._ladder is not None:
             if now:
                 self._ladder.hurry()
             return
         self.by = operator
         self._began = self._loop.now()
-        self._count = len(self._scanner.scan())
+        members = self._scanner.scan()
+        self._count = len(members)
+        # what they use in this moment is theirs for sure; afterwards nobody can tell
+        started = float((state_dir.read_json(os.path.join(self._directory, "state.json")) or {}).get("started") or time.time())
+        for entry in leftovers.find([pid for pid, _ in members], os.geteuid(), started, self._scanner.origin.files):
+            if entry.why == leftovers.USED:
+                self._files[entry.path] = entry.why
         graces = kill.graces_of(self._spec)
         self._ladder = kill.Ladder(self._loop, self._scanner, graces, self._told, self._ended, self._cgroup_kill)
         self._ladder.start(now)

@@ -102,7 +102,7 @@ def kill_job(call: Call) -> None:
             "kill", "the job's processes are not those that were shown", "look at the new list and confirm again", kind="replaced"
         )
     began = time.time()
-    files = [entry["path"] for entry in plan["shm"] + plan["tmp"]]
+    files = {entry["path"]: entry["why"] for entry in plan["shm"] + plan["tmp"]}
     control = {"now": now, "operator": call.params.get("operator"), "wall": began, "files": files}
     try:
         state_dir.write_json(found.path(CONTROL), {key: value for key, value in control.items() if value is not None})

@@ -5,7 +5,6 @@ The ladder runs in the shim (or, when that is dead, in a helper that takes its p
 
 from __future__ import annotations
 
-import hashlib
 import os
 import signal
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
@@ -40,6 +39,8 @@ def graces_of(spec: Mapping[str, Any]) -> Graces:
 
 def token(job: str, boot_id: str, main: Optional[Key], members: Sequence[Key]) -> str:
     """What a confirmation is bound to: the main process while it lives (what it forks is its own), else every member."""
+    import hashlib  # OpenSSL: 4 MB, which the shim, which never needs it, should not pay
+
     parts = [main] if main is not None and main in members else sorted(members)
     text = "\0".join([job, boot_id] + ["%d:%d" % part for part in parts])
     return hashlib.sha256(text.encode()).hexdigest()[:32]
@@ -71,7 +72,7 @@ def plan(spec: Mapping[str, Any], state: Mapping[str, Any], scanner: Scanner) ->
     order = sorted(members, key=lambda key: (key != main, key[1], key[0]))
     port = spec.get("port")
     started = float(state.get("started") or 0)
-    files = leftovers.find([pid for pid, _ in members], os.geteuid(), started) if started else []
+    files = leftovers.find([pid for pid, _ in members], os.geteuid(), started, scanner.origin.files) if started else []
     on_port = ports.listeners(port, [pid for pid, _ in members]) if isinstance(port, int) else []
     boot = state.get("started_boot")
     return {
@@ -201,7 +202,7 @@ def stuck_text(stat: Stat, denied: Mapping[int, str]) -> str:
 
 
 def release(
-    spec: Mapping[str, Any], stuck: Sequence[Stat], denied: Mapping[int, str], ended: int, files: Sequence[str]
+    spec: Mapping[str, Any], stuck: Sequence[Stat], denied: Mapping[int, str], ended: int, files: Mapping[str, str]
 ) -> Dict[str, Any]:
     """After the ladder: what is free again and what is not. Removes the job's own files that nobody uses.
 
@@ -218,8 +219,8 @@ def release(
         else:
             remaining.append(taken)
     for path, why in leftovers.remove(files, os.geteuid()).items():
-        if why:
+        if why and files[path] == leftovers.USED:
             remaining.append("%s: %s" % (path, why))
-        else:
+        elif not why:
             released.append(path)
     return {"released": released, "remaining": remaining, "gpus": None}

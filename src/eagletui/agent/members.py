@@ -19,7 +19,8 @@ Key = Tuple[int, int]
 class Origin(NamedTuple):
     """What a job's processes are recognised by; the shim keeps it in ``shim.json``.
 
-    ``main`` and ``shim`` are (pid, start), ``log`` (device, inode), ``known`` the members seen last. ``boot_id``, ``pid_ns``
+    ``main`` and ``shim`` are (pid, start), ``log`` (device, inode), ``known`` the members seen last, ``files`` those
+    in /dev/shm and /tmp that members were seen to use. ``boot_id``, ``pid_ns``
     and ``pid1_start`` say in which boot and container the pids are meant.
     """
 
@@ -31,10 +32,11 @@ class Origin(NamedTuple):
     log: Optional[Tuple[int, int]] = None
     cgroup: Optional[str] = None
     known: FrozenSet[Key] = frozenset()
+    files: Tuple[str, ...] = ()
 
     def doc(self) -> Dict[str, Any]:
         out = dict(self._asdict())
-        out["known"] = sorted(self.known)
+        out["known"], out["files"] = sorted(self.known), list(self.files)
         return out
 
 
@@ -58,6 +60,7 @@ def read_origin(doc: Mapping[str, Any]) -> Origin:
         pair(doc.get("log")),
         str(group) if group else None,
         known,
+        tuple(str(path) for path in doc.get("files") or ()),
     )
 
 

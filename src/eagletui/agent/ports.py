@@ -75,6 +75,13 @@ def listeners(port: int, among: Optional[Iterable[int]] = None) -> List[Holder]:
     return found
 
 
+def answers(port: int, address: str = "127.0.0.1") -> bool:
+    """Whether anybody accepts connections there. On this host's own address that is told at once, without waiting."""
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.settimeout(0.1)
+        return probe.connect_ex((address, port)) == 0
+
+
 def bindable(port: int, address: str = "0.0.0.0") -> Optional[str]:  # noqa: S104 - any listener is in the way
     """None when a server could listen on the port now, else the kernel's reason. Nothing is left bound."""
     families: Dict[int, str] = {socket.AF_INET: address}

@@ -10,7 +10,7 @@ import os
 import time
 from typing import Any, Dict, List, Mapping, Optional
 
-from eagletui.agent import oom, ports, procfs, state_dir
+from eagletui.agent import leftovers, oom, ports, procfs, state_dir
 from eagletui.agent.ending import Ending, merge_result
 from eagletui.agent.job_lines import EVENTS_CAP, SAMPLES_CAP, Lines
 from eagletui.agent.job_log import JobLog
@@ -26,6 +26,9 @@ from eagletui.records import JobState, to_doc
 TICK = 1.0
 LOG_TICK = 0.5
 SCAN_LOADING, SCAN_READY = 3.0, 15.0
+FILES_LOADING, FILES_READY = 5.0, 30.0
+MOST_FILES = 512
+PORT_EVERY = 15.0
 BOUND_EVERY = 10.0
 CONTROL_GROUPS = "/sys/fs/cgroup"
 
@@ -48,6 +51,9 @@ class Shim(Owner):
         self._origin_doc: Optional[Dict[str, Any]] = None
         self._scanned = 0.0
         self._bounded = 0.0
+        self._port_looked = 0.0
+        self._files_looked = 0.0
+        self._address = str((spec.get("ready") or {}).get("address") or "127.0.0.1")
         self._terminate = False
         self._members: Dict[Key, Stat] = {}
         self._meter = Meter()
@@ -161,7 +167,7 @@ class Shim(Owner):
         more = self._tail.poll()
         if self._terminate:
             self._terminate = False
-            self._ending.begin(False, "SIGTERM to the supervisor", [])
+            self._ending.begin(False, "SIGTERM to the supervisor", {})
         else:
             self._ending.look()
         self._loop.call_later(0 if more else LOG_TICK, self._log_tick)
@@ -186,7 +192,10 @@ class Shim(Owner):
             log_floor=self._tail.floor or None,
         )
         self._f["silent"] = max(0.0, float(int(time.time() - self._tail.mtime))) if self._tail.mtime else None
-        self._look_at_port()
+        self._look_at_port(now)
+        if now - self._files_looked >= (FILES_READY if self._f.get("health") == "ready" else FILES_LOADING):
+            self._files_looked = now
+            self._note_files()
         self._look_for_oom(now)
         if now - self._bounded >= BOUND_EVERY:
             self._bounded = now
@@ -206,10 +215,24 @@ class Shim(Owner):
             if value is not None and not (name == "max_model_len" and self._f.get("max_model_len")):
                 self._f[name] = value
 
-    def _look_at_port(self) -> None:
+    def _note_files(self) -> None:
+        """Remember what members use in /dev/shm and /tmp: when they were killed nobody else can tell whose it was."""
+        used = {path for path in leftovers.used_paths(pid for pid, _ in self._members) if os.path.exists(path)}
+        known = [path for path in self._scanner.origin.files if path not in used and os.path.exists(path)]
+        self._scanner.origin = self._scanner.origin._replace(files=tuple((sorted(used) + known)[:MOST_FILES]))
+
+    def _look_at_port(self, now: float) -> None:
+        """Whether a member listens. The kernel's table costs 10 ms to read: only when somebody answers there, and rarely then."""
         port = self._f.get("port")
         if not isinstance(port, int):
             return
+        if self._own_socket is None:
+            if not ports.answers(port, self._address):
+                self._f["listening"] = False
+                return
+        elif now - self._port_looked < PORT_EVERY:
+            return
+        self._port_looked = now
         inodes = ports.listening_inodes(port)
         if self._own_socket not in inodes:
             self._own_socket = None

@@ -9,7 +9,6 @@ import errno
 import json
 import os
 import re
-import shutil
 import stat
 from typing import Any, Dict, List, Mapping, Optional
 
@@ -184,6 +183,8 @@ def sync_directory(path: str) -> None:
 
 def remove_tree(path: str) -> None:
     """Delete a job's directory. It is renamed first, so that a half-deleted job is never seen. Raises `OSError`."""
+    import shutil  # with its compressors 1 MB, which the shim should not pay
+
     gone = "%s.removed.%d~" % (path, os.getpid())
     os.rename(path, gone)
     shutil.rmtree(gone)
