@@ -1,7 +1,5 @@
 """The commands as a user runs them: a process of its own, the real agent, a real sshd, the stand-in for NVML, a real terminal."""
 
-
-
 from __future__ import annotations
 
 import asyncio

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -106,7 +107,12 @@ async def test_a_revoked_key_is_refused_even_when_it_is_listed_too(server: Sshd,
 async def test_a_malformed_line_is_skipped_and_reported(server: Sshd, known: Path) -> None:
     known.write_text("what is this\n@new-marker host ssh-ed25519 AAAA\n" + server.known_line())
     notices: list[str] = []
-    await connects(server, notice=notices.append)
+
+    def notice(line: str) -> None:
+        asyncio.get_running_loop()  # on the event loop, since it may change what a screen shows
+        notices.append(line)
+
+    await connects(server, notice=notice)
     assert [line.startswith(f"{known}:{n}: ") for n, line in enumerate(notices, 1)] == [True, True]
 
 

@@ -227,8 +227,8 @@ class Connector:
         except OSError as error:
             self._notice(f"{failures.known_hosts_unwritable(path, error)}; the key is kept for this session only")
 
-    def _known(self, config: HostConfig, address: str | None) -> Known:
-        files = known_hosts.load([*config.user_files, *config.global_files])
+    async def _known(self, config: HostConfig, address: str | None) -> Known:
+        files = await asyncio.to_thread(known_hosts.load, [*config.user_files, *config.global_files])
         for bad in files.bad:
             self._notice(f"{bad} (skipped)")
         known = known_hosts.look_up(files, config.key_name, address, config.key_port)
@@ -268,7 +268,7 @@ class Connector:
         proxy: dial.Proxy | None,
         address: str | None,
     ) -> Connection:
-        known = await asyncio.to_thread(self._known, config, address)
+        known = await self._known(config, address)
         clock = auth.Pause(self.limits.greeting)
         found = await auth.find(config, self.credentials, self.prompter, clock)
         client = _Client(config, found, self, clock)
