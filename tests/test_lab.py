@@ -451,7 +451,7 @@ def test_the_slow_plugin_waits_for_each_weight_file_and_nothing_else(
 
 
 def test_the_training_questions_are_all_different() -> None:
-    assert len(set(training.prompts())) == training.SAMPLES
+    assert len(set(training.prompts())) == 240 >= training.SAMPLES
     assert training.prompts() == training.prompts()
 
 

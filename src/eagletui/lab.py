@@ -79,7 +79,7 @@ def _build(lab: Lab, reporter: Reporter, train: bool) -> None:
         anew = train and step.id == "drafter"
         if lab.finished(step.id) and not anew:
             continue
-        title = f"{step.title}, trained here (about 8 minutes)" if anew else step.title
+        title = f"{step.title}, trained here (5 to 60 minutes)" if anew else step.title
         reporter.begin(number, len(STEPS), title)
         try:
             _one(work, step, anew)

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from eagletui.config import Notice, line_of
-from eagletui.labparts.paths import Lab, find_lab
+from eagletui.labparts.paths import Lab, cpu_dtype, find_lab
 from eagletui.paths import assets_path, config_dir, state_dir
 
 ENGINES = ("vllm", "sglang")
@@ -53,6 +53,7 @@ class Profile:
     description: str = ""
     drafter: str | None = None
     k: int | None = None
+    method: str | None = None
     command: tuple[str, ...] = ()
     venv: str | None = None
     python: str | None = None
@@ -61,6 +62,7 @@ class Profile:
     tp: int | None = None
     gpus: str | int | tuple[int | str, ...] | None = None
     max_model_len: int | None = None
+    served_model: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     secrets: tuple[str, ...] = ()
     args: tuple[str, ...] = ()
@@ -184,6 +186,7 @@ _CHECKS: Mapping[str, Callable[[Any], Any]] = {
     "model": _text,
     "drafter": _text,
     "k": _whole(1, 64),
+    "method": _name,
     "command": _texts,
     "venv": _text,
     "python": _text,
@@ -192,6 +195,7 @@ _CHECKS: Mapping[str, Callable[[Any], Any]] = {
     "tp": _whole(1, 1024),
     "gpus": _gpus,
     "max_model_len": _whole(1, 1 << 30),
+    "served_model": _text,
     "env": _env,
     "secrets": _secrets,
     "args": _texts,
@@ -248,8 +252,9 @@ def _together(document: Mapping[str, Any], values: Mapping[str, Any]) -> Iterato
     programs = [key for key in ("command", "venv", "python") if key in document]
     if len(programs) > 1:
         yield programs[1], f"{programs[0]!r} and {programs[1]!r} both say which program runs", "keep one of them"
-    if "k" in document and "drafter" not in document:
-        yield "k", "'k' is set without a drafter", "add drafter = ..., or remove k"
+    for key in ("k", "method"):
+        if key in document and "drafter" not in document:
+            yield key, f"{key!r} is set without a drafter", f"add drafter = ..., or remove {key}"
     for name in sorted(set(values.get("secrets", ())) & set(values.get("env", {}))):
         yield "secrets", f"{name} is a secret and stands in [env] too", "keep it in secrets alone: env is written to files"
 
@@ -267,7 +272,7 @@ def _read(path: Path, lab: Lab | None = None) -> tuple[Profile | None, list[Noti
     except UnicodeDecodeError:
         return None, [Notice(path, None, "is not UTF-8 text", "save it as UTF-8")]
     if lab is not None:
-        text = text.replace("{lab}", str(lab.root))
+        text = text.replace("{lab}", str(lab.root)).replace("{dtype}", cpu_dtype())
     return parse_profile(text, path)
 
 

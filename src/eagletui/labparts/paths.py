@@ -101,3 +101,16 @@ def default_root(env: Mapping[str, str] | None = None) -> Path:
 def find_lab(root: str | os.PathLike[str] | None = None) -> Lab:
     """The lab at ``root`` or at its usual place, built or not."""
     return Lab(Path(os.path.abspath(os.path.expanduser(root))) if root else default_root())
+
+
+def cpu_dtype(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """The number format that this machine's CPU multiplies fast: ``bfloat16`` where it has instructions for it, else ``float32``.
+
+    Without them bfloat16 is emulated: measured 4 to 5 times slower for a batch of 16 rows.
+    """
+    try:
+        with cpuinfo.open() as file:
+            flags = next((set(line.split()) for line in file if line.startswith("flags")), set())
+    except OSError:
+        return "float32"  # not told: the format that every CPU has
+    return "bfloat16" if flags & {"avx512_bf16", "amx_bf16"} else "float32"

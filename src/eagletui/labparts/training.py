@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from eagletui.labparts.paths import cpu_dtype
 from eagletui.labparts.report import LabError
 from eagletui.labparts.running import Child, wait_until
 from eagletui.labparts.steps import AGAIN, Work
 from eagletui.paths import assets_path
 
-SAMPLES, EPOCHS = 240, 6
+SAMPLES, EPOCHS = 160, 3
 LAYERS = (2, 15, 27)  # of 30: the engine's own default for this depth; the last layer is extracted too, for the loss
 LAST = 30
 TOPICS = (
@@ -51,7 +52,20 @@ def server(work: Work, *flags: str) -> Iterator[str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    argv = [str(lab.vllm), "serve", str(lab.model), "--host", "127.0.0.1", "--port", str(port), "--max-model-len", "1024", *flags]
+    argv = [
+        str(lab.vllm),
+        "serve",
+        str(lab.model),
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        "--max-model-len",
+        "1024",
+        "--dtype",
+        cpu_dtype(),
+        *flags,
+    ]
     address = f"http://127.0.0.1:{port}"
 
     def ready() -> bool:
@@ -70,9 +84,10 @@ def server(work: Work, *flags: str) -> Iterator[str]:
 
 
 def train_drafter(work: Work) -> None:
-    """Answers from the target itself, their hidden states, and `EPOCHS` epochs of EAGLE-3 training; about 7 minutes on 2 cores.
+    """Answers from the target itself, their hidden states, and `EPOCHS` epochs of EAGLE-3 training.
 
-    Leaves the drafter of the last epoch in the lab, and the checkpoints and TensorBoard events under ``training/``.
+    Takes 5 minutes on two fast cores and an hour on slow ones. Leaves the drafter of the last epoch in the lab, and the
+    checkpoints and TensorBoard events under ``training/``.
     """
     lab = work.lab
     shutil.copytree(assets_path("lab", "slow"), lab.slow, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))

@@ -1,0 +1,95 @@
+"""From a profile to what a host is asked to run: the exact command, the environment, the job's spec, and how they are shown."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+from eagletui.engines.command import DEFAULT_PORTS, Command, parse_command, serve_command
+from eagletui.jobs.base import redact_argv, redact_env
+from eagletui.profiles import Profile
+
+
+class NoSuchCards(ValueError):
+    """A profile asks for cards that the host does not have; the text says which, and what is there."""
+
+
+def choose_cards(profile: Profile, uuids: Sequence[str]) -> tuple[str, ...] | None:
+    """The UUIDs of the cards a profile runs on, from the host's cards in NVML's order; None when it leaves the choice open.
+
+    A number takes the first ones. Raises `NoSuchCards`.
+    """
+    wanted = profile.gpus
+    if wanted is None:
+        return None
+    there = f"the host has {len(uuids)}"
+    if wanted == "all":
+        if not uuids:
+            raise NoSuchCards(f"profile {profile.name}: gpus = all, and {there}")
+        return tuple(uuids)
+    if isinstance(wanted, int):
+        if wanted > len(uuids):
+            raise NoSuchCards(f"profile {profile.name}: {wanted} cards are wanted, and {there}")
+        return tuple(uuids[:wanted])
+    cards = []
+    for card in wanted:
+        if isinstance(card, int):
+            if card >= len(uuids):
+                raise NoSuchCards(f"profile {profile.name}: card {card} is wanted, and {there}")
+            card = uuids[card]
+        elif card.startswith("GPU-") and card not in uuids:
+            raise NoSuchCards(f"profile {profile.name}: card {card} is wanted, and the host does not have it")
+        cards.append(card)
+    return tuple(cards)
+
+
+def command_of(profile: Profile, uuids: Sequence[str] = ()) -> Command:
+    """The engine's argument list and the variables to add to the environment; secrets are not in it.
+
+    Some of a host's cards are named by NVML's index, with the order of CUDA set to match: older engines read
+    CUDA_VISIBLE_DEVICES as numbers and fail on UUIDs. Raises `CommandError` and `NoSuchCards`.
+    """
+    cards = choose_cards(profile, uuids)
+    if cards is None or profile.gpus == "all":
+        return serve_command(profile.as_dict())
+    command = serve_command(profile.as_dict(), [str(uuids.index(card)) if card in uuids else card for card in cards])
+    return command._replace(env={"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **command.env})
+
+
+def launch_spec(profile: Profile, job: str, uuids: Sequence[str] = ()) -> dict[str, Any]:
+    """The spec of a job with the id ``job`` that serves ``profile`` on a host whose cards are ``uuids``.
+
+    Secrets are sent beside it, never in it. Raises `CommandError` and `NoSuchCards`.
+    """
+    cards = choose_cards(profile, uuids)
+    command = command_of(profile, uuids)
+    facts = parse_command(command.argv)
+    return {
+        "id": job,
+        "kind": "serve",
+        "name": profile.name,
+        "argv": list(command.argv),
+        "cwd": profile.cwd or "/",
+        "env": dict(command.env),
+        "server": True,
+        "port": profile.port or DEFAULT_PORTS[profile.engine],
+        "gpus": list(cards or ()),
+        "ready": {"smoke": profile.smoke},
+        "engine": profile.engine,
+        "model": profile.model,
+        "profile": profile.name,
+        **({"drafter": profile.drafter} if profile.drafter else {}),
+        **({"k": facts.k} if facts is not None and facts.k is not None else {}),
+        **({"log_cap": profile.log_cap} if profile.log_cap else {}),
+    }
+
+
+def shown(profile: Profile, uuids: Sequence[str] = ()) -> str:
+    """The exact command and environment as shell text, one variable a line; secrets by name alone."""
+    spec = launch_spec(profile, "", uuids)
+    lines = [f"cd {shlex.quote(spec['cwd'])}"]
+    lines += [f"{name}={shlex.quote(value)}" for name, value in redact_env(spec["env"]).items()]
+    lines += [f"{name}=(from your environment)" for name in profile.secrets]
+    lines.append(shlex.join(redact_argv(spec["argv"])))
+    return "\n".join(lines)
