@@ -28,7 +28,10 @@ async def _doctor(options: argparse.Namespace) -> int:
     target = parse_target(options.target)
     config = load_config()
     settings = settings_for(config, target, given_by(options))
-    findings = [Finding("config", "warn", "configuration", notice.what, notice.remedy) for notice in config.notices]
+    findings = [
+        Finding("config", "warn", "configuration", f"{notice.file}:{notice.line or 1}: {notice.what}", notice.remedy)
+        for notice in config.notices
+    ]
 
     def tell(line: str) -> None:
         findings.append(Finding("connection", "warn", "connecting", line))

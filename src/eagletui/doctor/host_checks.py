@@ -124,7 +124,7 @@ def _cards(facts: HostFacts, expected: int | None) -> Iterator[Finding]:
     if smi:
         yield Finding("nvidia-smi", "ok", "nvidia-smi", smi)
     else:
-        yield Finding("nvidia-smi", "info", "no nvidia-smi in the usual places", "eagletui asks NVML itself and does not need it")
+        yield Finding("nvidia-smi", "info", "no nvidia-smi found", "eagletui asks NVML itself and does not need it")
 
 
 def _storage(facts: HostFacts) -> Iterator[Finding]:

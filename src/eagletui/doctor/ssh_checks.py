@@ -44,21 +44,19 @@ def _options(config: HostConfig) -> Iterator[Finding]:
 def _host_key(config: HostConfig) -> Iterator[Finding]:
     known = known_hosts.load(config.user_files + config.global_files)
     for line in known.bad:
-        yield Finding("known-hosts-line", "warn", "a known_hosts line is skipped", str(line), "remove or mend that line")
+        yield Finding("known-hosts-line", "warn", "known_hosts line skipped", str(line), "remove or mend that line")
     found = known_hosts.look_up(known, config.key_name, None, config.key_port)
     name = known_hosts.host_name(config.key_name, config.key_port)
     if found.trusted:
         types = ", ".join(dict.fromkeys(entry.key.type for entry in found.trusted))
-        yield Finding("host-key", "ok", "the host's key is known", f"{name}: {types} ({found.trusted[0].where})")
+        yield Finding("host-key", "ok", "host key known", f"{name}: {types} ({found.trusted[0].where})")
     elif found.authorities:
-        yield Finding(
-            "host-key", "ok", "the host's key is vouched for", f"{name}: certificate authority ({found.authorities[0].where})"
-        )
+        yield Finding("host-key", "ok", "host key vouched for", f"{name}: certificate authority ({found.authorities[0].where})")
     else:
         yield Finding(
             "host-key",
             "warn",
-            "the host's key is not known yet",
+            "host key not known yet",
             f"no line for {name} in {config.user_files[0]}",
             "`eagletui connect` shows the fingerprint and asks; compare it with the provider's",
         )
@@ -97,13 +95,11 @@ def _key_file(name: str) -> Iterator[Finding]:
     try:
         mode = Path(name).stat().st_mode
     except OSError as error:
-        yield Finding(
-            "identity", "warn", "a configured key cannot be used", f"{name}: {error.strerror}", "mend IdentityFile or --identity"
-        )
+        yield Finding("identity", "warn", "key cannot be used", f"{name}: {error.strerror}", "mend IdentityFile or --identity")
         return
     if stat.S_IMODE(mode) & 0o077:
         yield Finding(
-            "identity", "warn", "a private key is open to others", f"{name} has mode {stat.S_IMODE(mode):o}", f"chmod 600 {name}"
+            "identity", "warn", "private key open to others", f"{name} has mode {stat.S_IMODE(mode):o}", f"chmod 600 {name}"
         )
     else:
         yield Finding("identity", "ok", "key to log in with", name)

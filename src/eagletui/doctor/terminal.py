@@ -44,7 +44,7 @@ def judge_terminal(facts: TerminalFacts) -> list[Finding]:
             Finding(
                 "terminal",
                 "bad",
-                "this terminal cannot draw a dashboard",
+                "terminal cannot draw",
                 f"TERM is {facts.term or 'not set'}",
                 "use a terminal emulator, or `ssh -t` when you came through ssh; `status` works without",
             )
@@ -57,7 +57,7 @@ def judge_terminal(facts: TerminalFacts) -> list[Finding]:
             Finding(
                 "encoding",
                 "warn",
-                "the terminal's text is not UTF-8",
+                "terminal is not UTF-8",
                 f"encoding {facts.encoding or 'unknown'}",
                 "export LC_ALL=C.UTF-8",
             )
