@@ -1,4 +1,5 @@
 import os
+import signal
 
 import pytest
 
@@ -62,6 +63,15 @@ def test_a_child_that_ended_before_it_was_watched_is_told(loop: Loop) -> None:
     loop.watch_child(pid, lambda status: (statuses.append(status), loop.stop()))
     loop.run()
     assert os.waitstatus_to_exitcode(statuses[0]) == 7
+
+
+def test_a_closed_loop_is_not_woken_by_a_later_child() -> None:
+    loop = Loop(lambda what, error: None)
+    loop.watch_child(os.posix_spawn("/bin/sh", ["sh", "-c", ":"], {}), lambda status: loop.stop())
+    loop.run()
+    loop.close()
+    assert signal.getsignal(signal.SIGCHLD) == signal.SIG_DFL
+    os.waitpid(os.posix_spawn("/bin/sh", ["sh", "-c", ":"], {}), 0)
 
 
 def test_workers_give_results_and_errors_to_the_loop(loop: Loop) -> None:

@@ -91,7 +91,7 @@ class Loop:
 
     def watch_child(self, pid: int, callback: Callable[[int], None]) -> None:
         """Call ``callback(wait status)`` once the child has ended; it is reaped here."""
-        if not self._children:
+        if signal.getsignal(signal.SIGCHLD) != self._child_signal:
             signal.signal(signal.SIGCHLD, self._child_signal)
         self._children[pid] = callback
         self._wake()  # it may have ended before the handler stood
@@ -160,6 +160,8 @@ class Loop:
                 self.guard("timer", timer.callback)
 
     def close(self) -> None:
+        if signal.getsignal(signal.SIGCHLD) == self._child_signal:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a later child must not wake a loop that is closed
         self._selector.close()
         os.close(self._wake_read)
         os.close(self._wake_write)

@@ -133,14 +133,16 @@ def parts(extra: Mapping[str, str] | None = None) -> Parts:
     for name, source in (extra or {}).items():
         key.update(f"{name} {source}\n".encode())
     digest = key.hexdigest()
-    if digest not in _made:
+    made = _made.get(digest)
+    if made is None:
         sources = {name: path.read_text(encoding="utf-8") for name, path in files.items()}
         sources.update(extra or {})
         names = _needed(sources, [f"eagletui.agent.{name}" for name in _FIRST] + list(extra or ()))
         first = {name: sources.pop(name) for name in names} | {MORE: "more"}
+        made = Parts(_pack(first), _pack(sources))
         _made.clear()
-        _made[digest] = Parts(_pack(first), _pack(sources))
-    return _made[digest]
+        _made[digest] = made
+    return made
 
 
 def _pack(sources: Mapping[str, str]) -> bytes:
