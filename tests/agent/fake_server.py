@@ -21,9 +21,7 @@ p.add_argument("--key", help="answer 401 without it")
 p.add_argument("--shm", action="append", default=[], help="a file in /dev/shm that the workers map")
 p.add_argument("--fail", help="print this error while loading and exit 1")
 p.add_argument("--forks", action="store_true", help="workers fork on and on")
-p.add_argument("--clear-env", action="store_true")
 args = p.parse_args()
-CANARY = os.environ.get("CANARY_TOKEN", "")
 
 
 def say(text, process="APIServer"):

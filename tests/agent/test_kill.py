@@ -131,7 +131,7 @@ def test_the_kill_goes_on_without_the_client(jobs: Jobs) -> None:
 
 
 def test_the_supervisor_is_killed_and_the_job_lives(jobs: Jobs, stranger: int) -> None:
-    spec = jobs.server("--workers", "2", "--workers-ignore-term", "--clear-env")
+    spec = jobs.server("--workers", "2", "--workers-ignore-term")
     state = ready(jobs, spec)
     members = jobs.members(str(spec["id"]))
     assert len(members) == 3

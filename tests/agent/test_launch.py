@@ -59,7 +59,7 @@ def test_the_same_id_again_is_the_same_job(jobs: Jobs) -> None:
 
 
 def test_signals_are_as_at_login(jobs: Jobs) -> None:
-    code = "import signal; print([s.name for s in signal.valid_signals() if s in tuple(signal.Signals) and signal.getsignal(s) == signal.SIG_IGN])"
+    code = "import signal as s; print([n.name for n in s.Signals if s.getsignal(n) == s.SIG_IGN])"
     spec = jobs.spec(sys.executable, "-c", code)
     jobs.launch(spec)
     jobs.over(spec["id"])
@@ -109,8 +109,9 @@ def test_a_bad_spec_makes_nothing(jobs: Jobs, change: dict[str, object], why: st
 
 
 def test_secrets_reach_the_child_and_nothing_else(jobs: Jobs) -> None:
-    canary = "hf_canary_%d" % random.getrandbits(64)
-    code = "import os,time; print(len(os.environ['HF_TOKEN']), os.environ['PLAIN'], len(os.environ['MY_API_KEY']), flush=True); time.sleep(60)"
+    canary = f"hf_canary_{random.getrandbits(64)}"
+    names = "len(e['HF_TOKEN']), e['PLAIN'], len(e['MY_API_KEY'])"
+    code = f"import os,time; e = os.environ; print({names}, flush=True); time.sleep(60)"
     spec = jobs.spec(sys.executable, "-c", code, env={"PLAIN": "seen", "MY_API_KEY": canary})
     state = jobs.launch(spec, secrets={"HF_TOKEN": canary})
     log = jobs.root / "jobs" / spec["id"] / "log"

@@ -70,7 +70,7 @@ def test_racers_have_one_winner_each_round(root: str) -> None:
                 os.close(release)
                 os.read(start, 1)
                 try:
-                    leases.take(root, ["port-%d" % round_], {"job": "racer"})
+                    leases.take(root, [f"port-{round_}"], {"job": "racer"})
                 except leases.LeaseTaken:
                     os._exit(1)
                 os.read(hold, 1)  # hold it until all have tried

@@ -15,7 +15,7 @@ from typing import Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Set
 
 from eagletui.agent import procfs
 
-SHM, TMP = "/dev/shm", "/tmp"  # noqa: S108 - the engines' own places, looked at only
+SHM, TMP = "/dev/shm", "/tmp"
 # what engines and their libraries name their segments and sockets; anything else is not ours to judge
 _SHM_NAMES = re.compile(r"(psm_|sem\.mp-|sem\.loky-|nccl-|torch_|sglang_|sgl|vllm)")
 _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"

@@ -107,8 +107,8 @@ class Kind:
     name = ""
     server = False
 
-    def spec(self, profile: Mapping[str, Any], job: str) -> Spec:
-        """The spec of a job with the id ``job``. Raises `BadJob` naming the profile's field."""
+    def spec(self, profile: Mapping[str, Any], job: str, cards: Sequence[str] = ()) -> Spec:
+        """The spec of a job with the id ``job`` on these cards (UUIDs). Raises `BadJob` naming the profile's field."""
         raise NotImplementedError
 
     def title(self, spec: Mapping[str, Any]) -> str:

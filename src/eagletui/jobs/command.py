@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from typing import Any, Mapping, Optional, Tuple
+from typing import Any, Mapping, Optional, Sequence, Tuple
 
 from eagletui.jobs.base import BadJob, Kind, Spec, check_spec, redact_argv, status_words
 
@@ -13,7 +13,7 @@ class Command(Kind):
 
     name = "command"
 
-    def spec(self, profile: Mapping[str, Any], job: str) -> Spec:
+    def spec(self, profile: Mapping[str, Any], job: str, cards: Sequence[str] = ()) -> Spec:
         argv, line = profile.get("argv"), profile.get("shell")
         if (argv is None) == (line is None):
             raise BadJob("a command has either argv or shell")
@@ -22,7 +22,8 @@ class Command(Kind):
                 raise BadJob("shell should be a line of text")
             argv = ["bash", "-lc", line]
         spec: Spec = {"id": job, "kind": self.name, "name": str(profile.get("name") or job), "argv": argv}
-        for key in ("cwd", "env", "port", "gpus", "log_cap", "graces", "profile", "operator"):
+        spec["gpus"] = list(cards)
+        for key in ("cwd", "env", "port", "log_cap", "graces", "profile", "operator"):
             if profile.get(key) is not None:
                 spec[key] = profile[key]
         return check_spec(spec)

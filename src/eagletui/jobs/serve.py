@@ -2,16 +2,62 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Optional, Tuple
+from typing import Any, Mapping, Optional, Sequence, Tuple
 
-from eagletui.jobs.base import Kind, status_words
+from eagletui.engines.command import CommandError, parse_command, serve_command
+from eagletui.engines.readiness import RULES
+from eagletui.jobs.base import BadJob, Kind, Spec, check_spec, status_words
 
 ENGINE_NAMES = {"vllm": "vLLM", "sglang": "SGLang"}
 
 
+_ANY_ADDRESS = ("0.0.0.0", "::", "")  # noqa: S104 - where a server listens is compared, nothing is bound
+
+
 class Serve(Kind):
+    """The profile is a server's (see `serve_command`): engine, model, drafter, k, port, args, env, log_cap, smoke ..."""
+
     name = "serve"
     server = True
+
+    def spec(self, profile: Mapping[str, Any], job: str, cards: Sequence[str] = ()) -> Spec:
+        chosen = cards if profile.get("gpus") not in (None, "all") else None
+        try:
+            command = serve_command(profile, chosen)
+        except CommandError as error:
+            raise BadJob(str(error)) from None
+        facts = parse_command(command.argv)
+        engine = str(profile["engine"])
+        # a command of the user's own may start no server that we know: then the profile's word counts
+        port = facts.port if facts is not None and facts.port else profile.get("port")
+        host = facts.host if facts is not None else str(profile.get("host") or "127.0.0.1")
+        rules = RULES[engine]
+        spec: Spec = {
+            "id": job,
+            "kind": self.name,
+            "name": str(profile.get("name") or job),
+            "argv": list(command.argv),
+            "env": dict(command.env),
+            "server": True,
+            "engine": engine,
+            "model": profile["model"],
+            "port": port,
+            "gpus": list(cards),
+            "ready": {
+                "health": rules.path,
+                "after_log": rules.log_needed,
+                "smoke": bool(profile.get("smoke", True)),
+                "address": "127.0.0.1" if host in _ANY_ADDRESS else host,
+            },
+        }
+        if profile.get("drafter"):
+            spec["drafter"] = profile["drafter"]
+            spec["k"] = profile.get("k") or (facts.k if facts is not None else None)
+        for key in ("cwd", "log_cap", "graces", "operator"):
+            if profile.get(key) is not None:
+                spec[key] = profile[key]
+        spec["profile"] = profile.get("name")
+        return check_spec({key: value for key, value in spec.items() if value is not None})
 
     def title(self, spec: Mapping[str, Any]) -> str:
         engine = ENGINE_NAMES.get(str(spec.get("engine")), str(spec.get("engine") or "server"))
