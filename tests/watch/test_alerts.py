@@ -72,6 +72,8 @@ def test_a_link_at_rest_is_not_judged() -> None:
 def test_missing_cards_by_memory_and_by_configuration() -> None:
     assert keys(board_signs(board(card(), expected=2))) == {"gpu:missing"}
     assert keys(board_signs(board(card(), expected=1), 8)) == {"gpu:missing"}
+    (sign,) = board_signs(board(card(), expected=2, problem="1 of 2 cards answer; gone: GPU-b (was card 1)"))
+    assert "was card 1" in sign.text
     assert keys(board_signs(GpuBoard(boot=1.0, present=False), 8)) == {"gpu:none"}
 
 

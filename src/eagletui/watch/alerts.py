@@ -69,7 +69,7 @@ def board_signs(board: GpuBoard | None, expected: int | None = None) -> Iterator
         yield Sign(
             "gpu:missing",
             "bad",
-            f"{len(board.cards)} of {wanted} cards: {wanted - len(board.cards)} missing",
+            board.problem or f"{len(board.cards)} of {wanted} cards: {wanted - len(board.cards)} missing",
             "dmesg | grep -i 'xid\\|fallen off' tells which; a cold reboot brings back a card that fell off the bus",
             "gpu",
             after=3.0,
