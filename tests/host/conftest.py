@@ -1,7 +1,5 @@
 """A home of its own for every test, so that nobody's ~/.ssh is read or written, and servers that end with the test."""
 
-# ruff: noqa: ASYNC240 - small files and short commands may block a test
-
 from __future__ import annotations
 
 import tempfile

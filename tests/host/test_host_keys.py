@@ -1,6 +1,6 @@
 """Host keys against a real sshd: known, unknown, changed, revoked, of another type; and what known_hosts looks like after."""
 
-# ruff: noqa: ASYNC221, ASYNC240 - small files and short commands may block a test
+# ruff: noqa: ASYNC221 - small files and short commands may block a test
 
 from __future__ import annotations
 

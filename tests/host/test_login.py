@@ -1,6 +1,6 @@
 """Logging in to a real sshd: keys, encrypted keys, the agent, certificates, passwords, one-time codes, and refusals."""
 
-# ruff: noqa: ASYNC221, ASYNC240 - small files and short commands may block a test
+# ruff: noqa: ASYNC221 - small files and short commands may block a test
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """The session over a real sshd, a real agent and a proxy with faults: it comes back, and the streams go on."""
 
-# ruff: noqa: ASYNC240 - small files may block a test
-
 from __future__ import annotations
 
 import asyncio

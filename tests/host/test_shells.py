@@ -1,7 +1,5 @@
 """What a host's login shell may do to the agent's start, and what sshd may forbid: with the real agent."""
 
-# ruff: noqa: ASYNC240 - small files may block a test
-
 from __future__ import annotations
 
 import asyncio

@@ -1,7 +1,5 @@
 """The way to the host: aliases, jump hosts, proxy commands, and every way in which it fails."""
 
-# ruff: noqa: ASYNC240 - small files may block a test
-
 from __future__ import annotations
 
 import asyncio
