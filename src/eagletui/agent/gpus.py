@@ -85,7 +85,7 @@ class GpuSource(Source):
         self._retry: Optional[Timer] = None
         self._running = self._ready = False
         self._failures = 0
-        self._just_probed = False
+        self._just_probed = self._killed = False
         self._trouble: Optional[str] = None
         self._hung: Optional[str] = None
         self._present = True
@@ -350,7 +350,7 @@ class GpuSource(Source):
         number, call = self._worker.cell.read()
         self._hung = hang_text(number, call, self._worker.waited())
         self._blame(number, "%s did not answer" % call)
-        self._ready = False
+        self._ready, self._killed = False, True
         self._publish()
 
     def _blame(self, number: int, text: str) -> None:
@@ -369,7 +369,9 @@ class GpuSource(Source):
         self._ready = False
         if not self._running:
             return
-        if worker is not None and self._hung is None:
+        killed, self._killed = self._killed, False
+        if worker is not None and not killed:
+            self._hung = None  # it was slow, and then it ended: the end is what counts
             number, call = worker.cell.read()
             self._trouble = crash_text(why, number)
             if worker.crashed:
