@@ -100,22 +100,26 @@ def _gpu_lines(store: Store) -> Iterator[str]:
         yield (
             f"gpus    {summary.answering} of {summary.expected}  util {text.percent(summary.util)}  "
             f"mem {text.gib(summary.mem_used)}/{text.gib(summary.mem_total)} GiB  {text.watts(summary.power)}  "
-            f"hottest {text.number(summary.temp)} C  driver {board.driver or '-'}"
+            f"hottest {text.number(summary.temp)} C"
         )
-    yield f"  {'#':>2} {'card':<28} {'util':>5} {'mem GiB':>9} {'power':>7} {'temp':>4} {'SM MHz':>6} {'link':>6}"
+    names = dict.fromkeys(text.short_card(card.name) for card in board.cards)
+    yield f"        {', '.join(names)}  driver {board.driver or '-'}  CUDA {board.cuda or '-'}"
+    if board.stale_since is not None:
+        yield f"        OLD DATA: {board.problem or 'the driver does not answer'}"
+    yield f"  {'#':>2} {'util':>5} {'mem GiB':>9} {'power':>7} {'temp':>4} {'margin':>6} {'SM MHz':>6} {'link':>6}  state"
     for card in board.cards:
-        yield _card_line(card)
+        yield _card_line(card, text.short_card(card.name) if len(names) > 1 else "")
 
 
-def _card_line(card: GpuSample) -> str:
-    head = f"  {card.number:>2} {text.pad(text.short_card(card.name), 28)}"
+def _card_line(card: GpuSample, name: str) -> str:
     if card.lost is not None:
-        return f"{head} LOST: {card.lost}"
+        return f"  {card.number:>2} LOST: {card.lost}  {name}"
     link = f"g{card.pcie_gen}x{card.pcie_width}" if card.pcie_gen is not None and card.pcie_width is not None else "-"
-    throttle = "" if not card.throttle else "  " + ", ".join(card.throttle)
+    state = ", ".join(card.throttle) if card.throttle else ""
     return (
-        f"{head} {text.percent(card.util):>5} {text.gib(card.mem_used) + '/' + text.gib(card.mem_total):>9} "
-        f"{text.watts(card.power):>7} {text.number(card.temp):>4} {text.number(card.clock_sm):>6} {link:>6}{throttle}"
+        f"  {card.number:>2} {text.percent(card.util):>5} {text.gib(card.mem_used) + '/' + text.gib(card.mem_total):>9} "
+        f"{text.watts(card.power):>7} {text.number(card.temp):>4} {text.number(card.margin):>6} {text.number(card.clock_sm):>6} "
+        f"{link:>6}  {'  '.join(part for part in (state, name) if part)}"
     )
 
 
