@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
 
-from eagletui.records import Alert, Eta, GpuBoard, HostInfo, HostSample, JobState, Process, ServerView
+from eagletui.records import Alert, Eta, GpuBoard, HostInfo, HostSample, JobState, LogLine, Process, ServerView
 
 NAN = float("nan")
 
@@ -120,6 +120,8 @@ class Store:
     jobs: dict[str, JobState] = field(default_factory=dict)
     servers: dict[str, ServerView] = field(default_factory=dict)
     etas: dict[str, Eta] = field(default_factory=dict)
+    tails: dict[str, tuple[LogLine, ...]] = field(default_factory=dict)
+    selected: str | None = None
     alerts: dict[str, Alert] = field(default_factory=dict)
     series: dict[tuple[str, ...], Series] = field(default_factory=dict)
     revision: dict[str, int] = field(default_factory=dict)
@@ -134,7 +136,7 @@ class Store:
         series.push(time, value)
 
     def changed(self, topic: str) -> None:
-        """Say that a topic (connection, info, host, gpus, processes, jobs, alerts, server, training) has new content."""
+        """Say that a topic (connection, info, host, gpus, processes, jobs, servers, logs, alerts, ...) has new content."""
         self.revision[topic] = self.revision.get(topic, 0) + 1
         for listener, context in tuple(self._listeners):
             context.copy().run(listener, topic)
