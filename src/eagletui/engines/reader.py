@@ -14,7 +14,7 @@ from eagletui.engines.bars import parse_bar
 from eagletui.engines.events import Event, Failure, Summary, phases_json
 from eagletui.engines.failure import FailureTracker, suspects
 from eagletui.engines.state import LoadState
-from eagletui.engines.stream import HEADER, HEADER_START, Line, LineSplitter, clean, pieces, split_header
+from eagletui.engines.stream import HEADER_START, Line, LineSplitter, clean, pieces, split_header
 from eagletui.records import Phase
 
 __all__ = ["LogClock", "LogReader", "phases_json", "read_log"]
@@ -70,6 +70,7 @@ def _table() -> Dict[bytes, List[Tuple[bytes, Handler]]]:
 
 _RULES = _table()
 _SPACE = 0x20
+_HEADER_MAX = 120
 _UVICORN = b"INFO:     "
 _HINTS = (
     (b"/vllm/", "vllm"),
@@ -104,6 +105,7 @@ class LogReader:
         self._chunk_line = 0
         self._counted = (0, 0)
         self._hot = True
+        self._headers: Dict[bytes, Tuple[Optional[bytes], Optional[bytes], Optional[bytes]]] = {}
         self._last_stamp: Optional[bytes] = None
         self._failed: Optional[Failure] = None
         self._told: Optional[int] = None
@@ -140,14 +142,14 @@ class LogReader:
         return events
 
     def _read(self, lines: List[Line], data: bytes) -> None:
-        """The hot loop: most lines must cost two regular expression matches less than they could."""
-        header, start = HEADER.match, HEADER_START
+        """The hot loop. A line that no rule wants, of a second already seen, is left again without a function call."""
+        start, rules, headers = HEADER_START, _RULES, self._headers
         dirty = b"\x1b" in data or b"\0" in data
-        hot = suspects(data)
-        hot.append(1 << 62)
+        found = suspects(data)
+        found.append(1 << 62)
         at_hot, base = 0, self._chunk_offset
-        next_hot = base + hot[0]
-        self._hot = first = True
+        next_hot = base + found[0]
+        hot = first = True
         for offset, raw, _cut in lines:
             line = raw
             if first:
@@ -155,32 +157,44 @@ class LogReader:
             else:
                 if dirty:
                     line = clean(raw)
-                self._hot = False
+                hot = False
                 if next_hot < offset + len(raw):
-                    self._hot = True
+                    hot = True
                     while next_hot < offset + len(raw):
                         at_hot += 1
-                        next_hot = base + hot[at_hot]
+                        next_hot = base + found[at_hot]
             if not line:
                 continue
             process = level = stamp = None
             body = 0
             if line[0] in start:
-                match = header(line)
-                if match is not None:
-                    process, level, stamp, full, ranks = match.groups()
-                    body = match.end()
-                    if full is not None:
-                        stamp = full
-                        process = (ranks.strip() or None) if ranks else process
-            if stamp is None and (
-                line.find(b"pid=", body) >= 0 or line.find(b"] ", body) >= 0 or line.startswith(b"[rank", body)
-            ):
+                # the same header comes many times within a second
+                end = line.find(b"] ", 0, _HEADER_MAX) + 2
+                known = headers.get(line[:end]) if end > 1 else None
+                if known is not None:
+                    process, level, stamp = known
+                    body = end
+                elif not line.startswith(_UVICORN):
+                    process, level, stamp, body = split_header(line)
+                    if body == end and stamp is not None:
+                        if len(headers) > 2048:
+                            headers.clear()
+                        headers[line[:end]] = (process, level, stamp)
+            glued = stamp is None and (line.find(b"pid=", body) >= 0 or line.find(b"] ", body) >= 0)
+            if not hot and not glued and (stamp is None or stamp == self._last_stamp) and not self._failure.busy:
+                if line.startswith(_UVICORN, body):
+                    if line[body + 10 : body + 11].isdigit():
+                        continue  # a request that was answered
+                elif line[body : body + _KEY] not in rules:
+                    if stamp is None:
+                        if b"%" not in line and self._state.engine is not None:
+                            continue
+                    elif level != b"ERROR" and line[body : body + 1] > b" ":
+                        continue
+            self._hot = hot
+            if glued:
                 for at, piece, (process, level, stamp, body) in pieces(line, offset):
                     self._record(at, piece[body:], process, level, stamp)
-            elif line.startswith(b"[rank", body):
-                process, level, stamp, body = split_header(line)
-                self._record(offset, line[body:], process, level, stamp)
             else:
                 self._record(offset, line[body:] if body else line, process, level, stamp)
 

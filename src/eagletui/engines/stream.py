@@ -17,7 +17,7 @@ from eagletui.engines import noise as _noise
 LINE_CAP = 32768
 """Bytes kept of one line (SGLang prints its arguments in one line of 19 kB); the rest is counted and dropped."""
 
-HEADER = re.compile(
+_HEADER = re.compile(
     rb"(?:\(([A-Za-z][\w-]*(?: [\w=]+)?) pid=\d+\) ?)*"
     rb"(?:(DEBUG|INFO|WARNING|ERROR|CRITICAL) (\d\d-\d\d \d\d:\d\d:\d\d) \[?[^\]\[\s]+:\d+\] ?"
     rb"|\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?)((?: [A-Z_]+\d+)*)\] ?)?"
@@ -132,7 +132,7 @@ def split_header(line: bytes) -> Header:
     """The header of a cleaned line; without one, three Nones and 0. With two process prefixes the last one counts."""
     if not line or line[0] not in HEADER_START:
         return None, None, None, 0
-    match = HEADER.match(line)
+    match = _HEADER.match(line)
     if match is None:
         return None, None, None, 0
     process, level, stamp, full, ranks = match.groups()
