@@ -247,7 +247,7 @@ def test_without_a_network_it_tells_step_why_remedy_and_log(short: Path, monkeyp
         "PIP_INDEX_URL": "http://127.0.0.1:9/simple",
         "PIP_FIND_LINKS": "",
         "PIP_EXTRA_INDEX_URL": "",
-        "PIP_RETRIES": "0",
+        "PIP_RETRIES": "1",
         "PIP_NO_CACHE_DIR": "1",
         "HTTPS_PROXY": "http://127.0.0.1:9",
     }.items():
@@ -257,6 +257,8 @@ def test_without_a_network_it_tells_step_why_remedy_and_log(short: Path, monkeyp
     (message,) = heard.errors
     assert message.startswith("lab up: torch: python failed (exit status 1): ERROR: ")
     assert "\n" not in message
+    assert "No matching distribution found for torch==2.13.0+cpu" in message
+    assert "Connection refused" in message
     assert "check the network and pip's configuration" in message
     assert f"the whole output is in {short}/up.log" in message
     assert Lab(short).finished("venv")

@@ -13,6 +13,10 @@ from pathlib import Path
 from eagletui.labparts.report import LabError, Reporter
 from eagletui.text import clean
 
+_CAUSE = re.compile(
+    r"(Failed to establish a new connection[^')]*|Connection (refused|reset|aborted)|Temporary failure in name resolution"
+    r"|Name or service not known|Read timed out|Tunnel connection failed[^')]*|No space left on device)"
+)
 _ERROR = re.compile(r"(ERROR|error:|[A-Za-z_.]*(Error|Exception)\b)")
 
 
@@ -35,10 +39,15 @@ def tail_line(log: Path) -> str:
 
 
 def error_line(log: Path, start: int) -> str:
-    """The line of a log from offset ``start`` on that tells best why a command failed: its last error line, else its last."""
+    """The line of a log from offset ``start`` on that tells best why a command failed: its last error line, else its last.
+
+    A trouble of network or disk that stands in an earlier line is added: installers only say what they then did not find.
+    """
     lines = _lines(log, start, 1 << 20)
     errors = [line for line in lines if _ERROR.match(line)]
-    return (errors or lines or [""])[-1][:300]
+    best = (errors or lines or [""])[-1][:300]
+    causes = [match[0] for match in map(_CAUSE.search, lines) if match]
+    return f"{best} ({causes[-1]})" if causes and causes[-1] not in best else best
 
 
 def folder_size(folder: Path) -> int:

@@ -144,12 +144,11 @@ def check_venv(work: Work) -> None:
 
 def install_torch(work: Work) -> None:
     """The engine asks for this very build: from pip's own sources, else from the CPU index of PyTorch."""
-    install = ("install", "-c", str(assets_path("lab", "constraints.txt")), TORCH)
     try:
-        work.pip("torch", *install)
+        work.pip("torch", "install", TORCH)
     except LabError:
         # pip's own sources do not hold the CPU build, which is usual; the second try's failure is the one to tell
-        work.pip("torch", *install, "--extra-index-url", TORCH_INDEX)
+        work.pip("torch", "install", TORCH, "--extra-index-url", TORCH_INDEX)
 
 
 def check_torch(work: Work) -> None:
