@@ -270,16 +270,22 @@ class EagleApp(App[int]):
 
     def _handle_exception(self, error: Exception) -> None:
         """Textual's hook for what nobody caught: log it, say it in one line after the terminal is restored, leave."""
+        self._failed(error)
+        super()._handle_exception(error)
+
+    def _failed(self, error: Exception) -> None:
         log.error("ended by an error", exc_info=error)
         if self.failure is None:
             self.failure = f"the dashboard failed: {clean(f'{type(error).__name__}: {error}', 200)}"
-        super()._handle_exception(error)
 
     async def run_async(self, **options: Any) -> int | None:
         """Run until the user leaves. Errors go to the log file, and one line to stderr."""
         handler = _log_to_file()
         try:
             return await super().run_async(**options)
+        except Exception as error:  # noqa: BLE001 - on the way out too: told in one line, the traceback is in the log
+            self._failed(error)
+            return None
         finally:
             logging.getLogger("eagletui").removeHandler(handler)
             handler.close()

@@ -44,10 +44,14 @@ def dashboard() -> Opener:
 
     @asynccontextmanager
     async def open_(
-        store: Store, size: tuple[int, int] = (160, 50), desk: DeskDouble | None = None, keys: dict[str, str] | None = None
+        store: Store,
+        size: tuple[int, int] = (160, 50),
+        desk: DeskDouble | None = None,
+        keys: dict[str, str] | None = None,
+        toasts: bool = False,
     ) -> AsyncIterator[Pilot[int]]:
         app = EagleApp(store, desk or DeskDouble(), keys=keys)
-        async with app.run_test(size=size) as pilot:
+        async with app.run_test(size=size, notifications=toasts) as pilot:
             await pilot.pause()
             yield pilot
 

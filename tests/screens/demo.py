@@ -292,7 +292,7 @@ async def show(name: str) -> int:
     task = asyncio.create_task(live())
     await app.run_async()
     task.cancel()
-    return app.return_code or 0
+    return 1 if app.failure is not None else app.return_code or 0
 
 
 if __name__ == "__main__":

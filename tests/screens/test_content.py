@@ -203,7 +203,7 @@ async def test_back_online_is_no_longer_dim(dashboard: Opener) -> None:
     store = down_store()
     async with dashboard(store) as pilot:
         app = app_of(pilot)
-        host = next(panel for panel in app.page.query("Host").results())  # type: ignore[union-attr]
+        host = next(panel for panel in app.page.query("HostPanel").results())  # type: ignore[union-attr]
         assert host.faded()  # type: ignore[attr-defined]
         online(store)
         store.changed("connection")

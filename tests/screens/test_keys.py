@@ -127,7 +127,7 @@ async def test_a_rebound_key_works_and_the_old_one_does_not(dashboard: Opener) -
 
 
 async def test_a_bad_keymap_is_told(dashboard: Opener) -> None:
-    async with dashboard(idle_store(), keys={"nonsense": "x"}) as pilot:
+    async with dashboard(idle_store(), keys={"nonsense": "x"}, toasts=True) as pilot:
         assert app_of(pilot).keys.problems
         await _until(pilot, lambda: "nonsense" in screen_text(app_of(pilot)))
 

@@ -85,7 +85,7 @@ def _history(store: Store, card: GpuSample, width: int) -> list[Line]:
         if series is None or top <= 0:
             continue
         last = series.last()
-        line: Line = [(f"{_TITLES[name]:<12}", "dim"), (strip_of(store, ("gpu", card.uuid, name), room, step, top), "good")]
+        line: Line = [(f"{_TITLES[name]:<12}", "dim"), (strip_of(store, ("gpu", card.uuid, name), room, step, top), "fill")]
         line += [(f" {number(last[1] if last else None):>6}", ""), (f" of {number(top).replace(',', '')} {unit}", "dim")]
         out.append(line)
     if out:

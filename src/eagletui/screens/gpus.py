@@ -96,7 +96,7 @@ class Cards(Table):
             name,
             [*gauge(card.util, bar), (f"{number(card.util):>4}", "")],
             memory(card, 9 if bar == 12 else 7),
-            gauge(share, 12, "work"),
+            gauge(share, 12, "fill2"),
             pair(card.power, card.power_cap, 7),
             temperature(card.temp, card.margin),
             number(card.clock_sm).replace(",", ""),
@@ -143,7 +143,7 @@ class History(Panel):
         out = [head]
         for card in board.cards:
             line: Line = [(f" {card.number:>3} ", "dim")]
-            for (name, _, high), style in zip(strips, ("good", "work", ""), strict=False):
+            for (name, _, high), style in zip(strips, ("fill", "fill2", "dim"), strict=False):
                 line.append((strip_of(self.store, ("gpu", card.uuid, name), room, step, high), style))
                 line.append(("  ", ""))
             out.append(line)

@@ -40,10 +40,10 @@ def labelled(label: str, lines: Sequence[Line], width: int) -> list[Line]:
     return out
 
 
-class Gpus(Panel):
+class GpuPanel(Panel):
     """The summary of all cards, and a small bar for each."""
 
-    DEFAULT_CSS = "Gpus { margin-top: 1; }"
+    DEFAULT_CSS = "GpuPanel { margin-top: 1; }"
     topics = frozenset({"gpus", "host", "connection"})
     fades = True
 
@@ -80,7 +80,7 @@ class Gpus(Panel):
                 if card.lost is not None:
                     line += padded([("LOST", "bad")], bar + 4)
                 else:
-                    line += [*gauge(card.util, bar, style or "good"), (f"{number(card.util):>4}", style)]
+                    line += [*gauge(card.util, bar, style or "fill"), (f"{number(card.util):>4}", style)]
                 line += [(mark, style), (" ", "")]
             lines.append(line)
         if len(cards) > MANY_CARDS:
@@ -88,10 +88,10 @@ class Gpus(Panel):
         return lines
 
 
-class Servers(Panel):
+class ServerPanel(Panel):
     """The servers that run: how they are and what they do."""
 
-    DEFAULT_CSS = "Servers { margin-top: 1; }"
+    DEFAULT_CSS = "ServerPanel { margin-top: 1; }"
     topics = frozenset({"jobs", "server", "clock"})
     fades = True
 
@@ -124,7 +124,7 @@ class Servers(Panel):
         window = view.window("1m") or view.window("1 m") if view is not None else None
         gain = window.acceptance if window is not None else None
         if gain is not None and gain.rate is not None:
-            over = f"over {duration(gain.seconds)}"
+            over = f"over {gain.seconds:.0f} s"
             out.append(
                 [
                     ("  acceptance ", "dim"),
@@ -155,10 +155,10 @@ class Servers(Panel):
         return parts
 
 
-class Jobs(Panel):
+class JobPanel(Panel):
     """The other jobs that run, and the last one that ended."""
 
-    DEFAULT_CSS = "Jobs { margin-top: 1; }"
+    DEFAULT_CSS = "JobPanel { margin-top: 1; }"
     topics = frozenset({"jobs"})
     fades = True
 
@@ -183,10 +183,10 @@ class Jobs(Panel):
         return fit([*line, *padded([(word, style)], 16), ("  ", ""), *job_progress(job, self.store)], room)
 
 
-class Host(Panel):
+class HostPanel(Panel):
     """Processor, memory, disks and network of the host."""
 
-    DEFAULT_CSS = "Host { margin-top: 1; }"
+    DEFAULT_CSS = "HostPanel { margin-top: 1; }"
     topics = frozenset({"host", "info"})
     fades = True
 
@@ -227,10 +227,10 @@ def wrapped(parts: Sequence[Line], width: int, gap: str = "   ", most: int = 3) 
     return [joined(row, width, gap) for row in rows[:most]]
 
 
-class Alerts(Table):
+class AlertTable(Table):
     """What needs a person, the worst first."""
 
-    DEFAULT_CSS = "Alerts { margin-top: 1; }"
+    DEFAULT_CSS = "AlertTable { margin-top: 1; }"
     topics = frozenset({"alerts"})
     name_of_rows = "alert"
 
@@ -253,14 +253,14 @@ class Overview(Page):
     """Cards from top to bottom: GPUs, servers, jobs, host, alerts."""
 
     def compose(self) -> ComposeResult:
-        yield Gpus()
-        yield Servers()
-        yield Jobs()
-        yield Host()
-        yield Alerts(id="alerts")
+        yield GpuPanel()
+        yield ServerPanel()
+        yield JobPanel()
+        yield HostPanel()
+        yield AlertTable(id="alerts")
 
     def share_out(self, size: Size) -> None:
-        tight = size.height < 26
+        tight = size.height < 20
         if self.has_class("tight") != tight:
             self.set_class(tight, "tight")
         set_height(self.query_one("#alerts", Panel), max(3, min(len(self.store.alerts) + 1, size.height // 3)))

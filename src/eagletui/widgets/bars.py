@@ -12,7 +12,7 @@ _UP = "▁▂▃▄▅▆▇█"
 GAP = "·"
 
 
-def gauge(value: float | None, width: int, style: str = "good", top: float = 100.0) -> Line:
+def gauge(value: float | None, width: int, style: str = "fill", top: float = 100.0) -> Line:
     """A bar of exactly ``width`` cells, ``value`` of ``top``; an unknown value is a dotted track."""
     if width <= 0:
         return []

@@ -21,7 +21,8 @@ from textual.widget import Widget
 Span = tuple[str, str]
 Line = list[Span]
 
-NAMES = ("", "dim", "strong", "good", "work", "warn", "bad", "key", "head", "track", "cursor", "tab")
+NAMES = ("", "dim", "strong", "good", "work", "warn", "bad", "key", "head", "fill", "fill2", "track", "cursor", "tab")
+"""``fill`` and ``fill2`` are for bars and strips: large areas are quieter than words."""
 
 
 class Look(NamedTuple):
@@ -70,6 +71,10 @@ def _make_look(app: App[object], background: Color) -> Look:
     def ink(color: Color | None, bold: bool | None = None) -> Style:
         return Style(color=None if app.no_color else _rich(color), bold=bold)
 
+    def quiet(name: str) -> Style:
+        color = pick(name, "primary")
+        return ink(color) if plain or color is None else Style(color=color.blend(background, 0.25).rich_color)
+
     ground = Style(color=_rich(base), bgcolor=_rich(background))
     dim = Style(dim=True) if plain else Style(color=base.blend(background, 0.42).rich_color)
     track = Style(dim=True) if plain else Style(color=base.blend(background, 0.82).rich_color)
@@ -89,6 +94,8 @@ def _make_look(app: App[object], background: Color) -> Look:
         "bad": ink(pick("error"), bold=True),
         "key": ink(pick("accent", "primary"), bold=True),
         "head": dim,
+        "fill": quiet("success"),
+        "fill2": quiet("accent"),
         "track": track,
         "cursor": cursor,
         "tab": tab,

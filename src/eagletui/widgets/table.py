@@ -138,6 +138,10 @@ class Table(Panel, can_focus=True):
                 title += "↓" if self._order[1] else "↑"
             line += padded([(title, style)], size, column.align)
             line.append((" ", ""))
+        while line and not line[-1][0].strip():
+            line.pop()  # so that the notes fold titles only where they need the room
+        if line and self._fitted[-1][1].align == "<":
+            line[-1] = (line[-1][0].rstrip(), line[-1][1])
         notes = []
         if self.filter_text:
             notes.append(f"only {self.filter_text!r}: {plural(len(self.shown), self.name_of_rows)}")
