@@ -25,7 +25,7 @@ def test_the_gpu_table(length: float, with_: float, without: float, expected: fl
 
 
 @pytest.mark.parametrize(("k", "cost"), [(3, 2.20), (4, 2.42), (5, 2.65)])
-def test_the_first_users_drafter(k: int, cost: float) -> None:
+def test_a_drafter_at_two_thirds_of_the_speed(k: int, cost: float) -> None:
     length = sp.length_from_acceptance(0.15, k)
     assert sp.cost_from_gain(length, 0.66) == pytest.approx(cost, abs=0.01)
 

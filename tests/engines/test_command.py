@@ -128,7 +128,7 @@ def test_readiness() -> None:
 
 
 def test_model_lists(data: Path) -> None:
-    (first,) = served_models((data / "first-user/models.json").read_bytes())
+    (first,) = served_models((data / "kimi-k2.5/models.json").read_bytes())
     assert (first.id, first.max_model_len, first.owner) == ("/shared/kimi-k2.5-int4", 131072, "vllm")
     (sglang,) = served_models((data / "sglang-0.5.23/models.json").read_bytes())
     assert (sglang.id, sglang.max_model_len, sglang.owner) == ("/srv/lab/smollm2", 8192, "sglang")

@@ -162,6 +162,17 @@ def test_statistics_lines(data: Path) -> None:
     }
 
 
+def test_statistics_of_several_engines_together() -> None:
+    s = read_log(
+        [
+            b"INFO 11-29 10:00:00 [loggers.py:1] 2 Engines Aggregated: Avg prompt throughput: 1.0 tokens/s, Avg generation throughput: "
+            b"20.5 tokens/s, Running: 5 reqs, Waiting: 1 reqs, Preemptions: 2, GPU KV cache usage: 12.0%\n"
+        ]
+    )
+    assert s.stats is not None
+    assert (s.stats["generated_per_s"], s.stats["running"], s.stats["kv"]) == (20.5, 5, 0.12)
+
+
 def test_085_prints_the_length_without_the_bonus_token() -> None:
     log = (
         b"INFO 04-01 10:00:00 [api_server.py:1] vLLM API server version 0.8.5\n"
@@ -176,11 +187,11 @@ def test_085_prints_the_length_without_the_bonus_token() -> None:
     assert newer.stats["length"] == 2.07
 
 
-def test_first_users_bars(data: Path) -> None:
-    s = summary(data / "first-user/vllm-0.16-load.txt")
+def test_bars_of_a_terabyte_load(data: Path) -> None:
+    s = summary(data / "kimi-k2.5/vllm-0.16-load.txt")
     assert (s.engine, s.outcome, s.phase) == ("vllm", "loading", "weights")
     assert [(p.role, p.done, p.total, p.seconds) for p in s.phases] == [("target", 1, 64, None)]
-    t = summary(data / "first-user/sglang-load.txt")
+    t = summary(data / "kimi-k2.5/sglang-load.txt")
     assert (t.engine, t.phases[-1].done, t.phases[-1].total) == (None, 61, 64)
 
 
