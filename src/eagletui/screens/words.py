@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from eagletui.records import Alert, GpuSample, JobState
 from eagletui.store import GpuSummary, Store
-from eagletui.text import MISSING, clean, duration, gib, number, plural
+from eagletui.text import MISSING, clean, duration, gib, number, plural, watts
 from eagletui.widgets.paint import Line, Span
 
 _HARD = ("HW thermal", "HW power brake", "HW slowdown")
@@ -112,8 +112,7 @@ def gpu_summary_parts(store: Store) -> list[Line]:
     if total.mem_used is not None:
         parts.append([("mem ", "dim"), (f"{gib(total.mem_used)}/{gib(total.mem_total)}", ""), (" GiB", "dim")])
     if total.power is not None:
-        watts = f"{total.power:.0f} W" if total.power < 1000 else f"{total.power / 1000:.2f} kW"
-        parts.append([("power ", "dim"), (f"{watts:>7}", "")])
+        parts.append([("power ", "dim"), (f"{watts(total.power):>7}", "")])
     if total.temp is not None:
         style = margin_style(total.margin)
         hot: Line = [("hottest ", "dim"), (f"{total.temp} C", style)]

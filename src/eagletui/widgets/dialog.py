@@ -1,4 +1,4 @@
-"""Dialogs: a box over the screen with lines to read, and one with a question whose safe answer is the default."""
+"""Dialogs: a box over the screen with lines to read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Vertical, VerticalScroll
 from textual.screen import ModalScreen
-from textual.widgets import Input
 
 from eagletui.actions import DIALOG, live
 from eagletui.widgets.paint import Line, fit
@@ -65,44 +64,6 @@ class Reader(ModalScreen[None]):
     def on_click(self, event: events.Click) -> None:
         if event.widget is self:  # outside the box
             self.dismiss(None)
-
-
-class Question(ModalScreen[bool]):
-    """A question before something that cannot be undone. The default is no.
-
-    ``confirm`` is the word to type for a yes; None asks only for ``y``.
-    """
-
-    BINDINGS: ClassVar = [
-        Binding("escape,n", "answer(False)", show=False),
-        Binding("y", "answer(True)", show=False),
-    ]
-
-    def __init__(self, title: str, lines: Sequence[Line], yes: str, confirm: str | None = None) -> None:
-        super().__init__()
-        self.heading, self.text, self.yes, self.confirm = title, lines, yes, confirm
-
-    def compose(self) -> ComposeResult:
-        with Vertical(classes="box"):
-            yield Lines(lambda width: [_heading(self.heading, width)])
-            with VerticalScroll(classes="scroll"):
-                yield Lines(lambda _width: self.text)
-            if self.confirm is not None:
-                yield Lines(lambda _width: [[(f" type {self.confirm} to {self.yes}, esc to go back", "warn")]])
-                yield Input(compact=True)
-            else:
-                yield Lines(lambda _width: [[(" esc", "key"), (" no, go back   ", ""), ("y", "key"), (f" {self.yes}", "bad")]])
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        return not (action == "answer" and parameters == (True,) and self.confirm is not None)
-
-    def action_answer(self, yes: bool) -> None:
-        self.dismiss(yes)
-
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        event.stop()
-        if event.value == self.confirm:
-            self.dismiss(True)
 
 
 def _heading(text: str, width: int) -> Line:

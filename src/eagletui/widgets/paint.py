@@ -21,12 +21,12 @@ from textual.widget import Widget
 Span = tuple[str, str]
 Line = list[Span]
 
-NAMES = ("", "dim", "strong", "good", "work", "warn", "bad", "key", "head", "fill", "fill2", "track", "cursor", "tab")
-"""``fill`` and ``fill2`` are for bars and strips: large areas are quieter than words."""
-
 
 class Look(NamedTuple):
-    """The styles of one theme on one background; ``faded`` is the same for data that is old."""
+    """The styles of one theme on one background; ``faded`` is the same for data that is old.
+
+    ``fill`` and ``fill2`` are for bars and strips: large areas are quieter than words.
+    """
 
     styles: dict[str, Style]
     faded: dict[str, Style]
