@@ -166,7 +166,8 @@ def test_statistics_of_several_engines_together() -> None:
     s = read_log(
         [
             b"INFO 11-29 10:00:00 [loggers.py:1] 2 Engines Aggregated: Avg prompt throughput: 1.0 tokens/s, "
-            b"Avg generation throughput: 20.5 tokens/s, Running: 5 reqs, Waiting: 1 reqs, Preemptions: 2, GPU KV cache usage: 12.0%\n"
+            b"Avg generation throughput: 20.5 tokens/s, Running: 5 reqs, Waiting: 1 reqs,"
+            b" Preemptions: 2, GPU KV cache usage: 12.0%\n"
         ]
     )
     assert s.stats is not None
