@@ -26,7 +26,7 @@ args = p.parse_args()
 
 def say(text, process="APIServer"):
     stamp = time.strftime("%m-%d %H:%M:%S")
-    os.write(2, ("(%s pid=%d) INFO %s [fake.py:1] %s\n" % (process, os.getpid(), stamp, text)).encode())
+    os.write(2, f"({process} pid={os.getpid()}) INFO {stamp} [fake.py:1] {text}\n".encode())
 
 
 def worker(number):

@@ -16,7 +16,9 @@ import pytest
 
 from eagletui.agent import launch, procfs, state_dir
 from eagletui.agent.calls import CallError
+from eagletui.hosts import bootstrap
 from tests.agent.jobs_harness import Jobs, free_port, until
+from tests.conftest import VERSIONS, find_python
 
 
 @pytest.fixture
@@ -280,3 +282,26 @@ def test_without_a_bus_it_forks(jobs: Jobs, tmp_path: Path, monkeypatch: pytest.
     jobs.launch(spec, secrets={"HF_TOKEN": "hf_123"})
     assert jobs.over(spec["id"])["rc"] == 0
     assert (jobs.root / "jobs" / spec["id"] / "log").read_text() == "6\n"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_supervisor_runs_from_the_agents_code_on_any_python(
+    jobs: Jobs, version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = find_python(version)
+    if python is None:
+        pytest.skip(f"no Python {version} on this machine")
+    monkeypatch.setattr(launch.bundle, "BLOB", bootstrap.bundle())
+    monkeypatch.setattr(launch.sys, "executable", python)
+    spec = jobs.server("--ignore-term", "--workers-ignore-term", graces=[0.2, 0.2, 10])
+    spec["argv"][0] = python
+    state = jobs.launch(spec)
+    assert procfs.argv(state["shim_pid"])[0] == python
+    jobs.wait(spec["id"], lambda s: s.get("smoke_tokens_per_s"))
+    samples = jobs.root / "jobs" / spec["id"] / "samples.jsonl"
+    until(samples.read_bytes)
+    assert jobs.kill(spec["id"])["result"]["remaining"] == []
+    assert jobs.over(spec["id"])["rc"] == -9
+    assert len(list((jobs.root / "code").iterdir())) == 1
+    shim_log = jobs.root / "jobs" / spec["id"] / "shim.log"
+    assert shim_log.read_text() == ""

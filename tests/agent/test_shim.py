@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from eagletui.agent import procfs
+from eagletui.agent import procfs, state_dir
 from eagletui.agent.job_lines import Lines, read_lines
 from eagletui.agent.log_tail import LogTail
 from eagletui.agent.syscalls import signal_process
@@ -216,3 +217,54 @@ def test_the_supervisor_is_small(jobs: Jobs) -> None:
     jobs.wait(spec["id"], lambda s: s.get("cpu") is not None)
     status = procfs.status(state["shim_pid"])
     assert int(status["VmRSS"].split()[0]) < 20_000
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 16 MiB."""
+    place = tmp_path / "small"
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(place)], capture_output=True, check=False)
+    if mounted.returncode:
+        pytest.skip("mounting a small file system needs root")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def test_a_log_larger_than_the_disk(small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """40 MiB of log on 16 MiB: old blocks are given back in time, and neither job nor state is lost."""
+    root = small_disk / "state"
+    monkeypatch.setenv("EAGLETUI_STATE", str(root))
+    jobs = Jobs(root)
+    code = "import os,time\nfor _ in range(40):\n    os.write(1, b'y' * (1 << 20))\n    time.sleep(0.25)\n"
+    spec = jobs.spec(sys.executable, "-c", code)
+    try:
+        jobs.launch(spec)
+        over = jobs.over(spec["id"], 60)
+        assert over["rc"] == 0
+        log = root / "jobs" / spec["id"] / "log"
+        assert log.stat().st_size == 40 << 20
+        assert log.stat().st_blocks * 512 < 12 << 20
+        assert over["log_floor"] > 20 << 20
+    finally:
+        jobs.clean()
+
+
+def test_a_full_disk_keeps_the_old_state(small_disk: Path) -> None:
+    path = small_disk / "state.json"
+    state_dir.write_json(str(path), {"n": 1})
+    filler = small_disk / "filler"
+    with pytest.raises(OSError, match="No space left"):
+        filler.write_bytes(b"x" * (32 << 20))
+    out = Lines(str(small_disk / "events.jsonl"), cap=1 << 20)
+    with pytest.raises(OSError, match="No space left"):
+        state_dir.write_json(str(path), {"n": 2, "pad": "x" * 100_000})
+    with pytest.raises(OSError, match=r"[Nn]o (space|room)"):
+        out.append({"pad": "x" * 100_000})
+    assert json.loads(path.read_text()) == {"n": 1}
+    assert [entry.name for entry in small_disk.iterdir() if entry.name.endswith(".tmp")] == []
+    filler.unlink()
+    state_dir.write_json(str(path), {"n": 3})
+    out.append({"n": 3})
+    out.close()
+    assert (small_disk / "events.jsonl").read_bytes() == b'{"n":3}\n'

@@ -10,7 +10,7 @@ import os
 import time
 from typing import Any, Dict, List, Mapping, Optional
 
-from eagletui.agent import leftovers, oom, ports, procfs, state_dir
+from eagletui.agent import bundle, leftovers, oom, ports, procfs, state_dir, syscalls
 from eagletui.agent.ending import Ending, merge_result
 from eagletui.agent.job_lines import EVENTS_CAP, SAMPLES_CAP, Lines
 from eagletui.agent.job_log import JobLog
@@ -29,7 +29,7 @@ SCAN_LOADING, SCAN_READY = 3.0, 15.0
 FILES_LOADING, FILES_READY = 5.0, 30.0
 MOST_FILES = 512
 PORT_EVERY = 15.0
-BOUND_EVERY = 10.0
+BOUND_EVERY, BOUND_BYTES = 10.0, 1 << 20
 CONTROL_GROUPS = "/sys/fs/cgroup"
 
 
@@ -51,6 +51,8 @@ class Shim(Owner):
         self._origin_doc: Optional[Dict[str, Any]] = None
         self._scanned = 0.0
         self._bounded = 0.0
+        self._bounded_at = 0
+        self._ticks = 0
         self._port_looked = 0.0
         self._files_looked = 0.0
         self._address = str((spec.get("ready") or {}).get("address") or "127.0.0.1")
@@ -165,6 +167,8 @@ class Shim(Owner):
 
     def _log_tick(self) -> None:
         more = self._tail.poll()
+        if self._tail.offset - self._bounded_at >= BOUND_BYTES:
+            self._bound_log()
         if self._terminate:
             self._terminate = False
             self._ending.begin(False, "SIGTERM to the supervisor", {})
@@ -176,6 +180,10 @@ class Shim(Owner):
         self._loop.call_later(TICK, self._tick)
         now = self._loop.now()
         self._reap_orphans()
+        self._ticks += 1
+        if self._ticks == 3:
+            bundle.BLOB = b""  # only an agent launches
+            syscalls.give_back_memory()
         every = SCAN_READY if self._f.get("health") == "ready" else SCAN_LOADING
         if now - self._scanned >= every or not self._main_running:
             self._members, self._scanned = self._scanner.scan(), now
@@ -198,10 +206,7 @@ class Shim(Owner):
             self._note_files()
         self._look_for_oom(now)
         if now - self._bounded >= BOUND_EVERY:
-            self._bounded = now
-            self._tail.bound()
-            if self._tail.warning:
-                self._trouble(self._tail.warning)
+            self._bound_log()
         self._log_fields()
         for name, doc in list(self._unwritten.items()):
             self._keep(name, doc)
@@ -209,6 +214,12 @@ class Shim(Owner):
         self._write_origin()
         if not self._main_running and not self._members and not self._ending.active:
             self._finish()
+
+    def _bound_log(self) -> None:
+        self._bounded, self._bounded_at = self._loop.now(), self._tail.offset
+        self._tail.bound()
+        if self._tail.warning:
+            self._trouble(self._tail.warning)
 
     def _log_fields(self) -> None:
         for name, value in self._log.fields().items():

@@ -51,6 +51,13 @@ def set_name(name: str) -> None:
         libc.prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
 
 
+def give_back_memory() -> None:
+    """Return to the kernel what start-up (compiling our own modules) left unused in the heap."""
+    trim = getattr(_c(), "malloc_trim", None)  # the GNU C library's; others keep little
+    if trim is not None:
+        trim(0)
+
+
 def punch_hole(fd: int, offset: int, length: int) -> Optional[str]:
     """Give the blocks of ``[offset, offset + length)`` back; the file keeps its size and offsets. The reason when it cannot."""
     libc = _c()
