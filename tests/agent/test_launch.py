@@ -60,6 +60,19 @@ def test_the_same_id_again_is_the_same_job(jobs: Jobs) -> None:
     assert len(jobs.members(spec["id"])) == 1
 
 
+def test_nothing_is_inherited_by_accident(jobs: Jobs, tmp_path: Path) -> None:
+    with (tmp_path / "leak").open("w") as leak:
+        os.set_inheritable(leak.fileno(), True)
+        spec = jobs.spec("sleep", "60", port=free_port())
+        state = jobs.launch(spec)
+        for pid in (state["pid"], state["shim_pid"]):
+            until(lambda pid=pid: procfs.fd_paths(pid, (2,)))
+            open_files = procfs.fd_paths(pid, range(64)).values()
+            assert not [path for path in open_files if path.startswith(str(tmp_path)) and not path.startswith(str(jobs.root))]
+    held = [path for path in procfs.fd_paths(state["pid"], range(64)).values() if "/leases/" in path]
+    assert held == [str(jobs.root / "leases" / f"port-{spec['port']}")]
+
+
 def test_signals_are_as_at_login(jobs: Jobs) -> None:
     code = "import signal as s; print([n.name for n in s.Signals if s.getsignal(n) == s.SIG_IGN])"
     spec = jobs.spec(sys.executable, "-c", code)

@@ -33,6 +33,8 @@ _NOT_FOR_THE_JOB = (
 
 def main(argv: List[str]) -> int:
     os.umask(0o077)
+    lock_fd = int(argv[2]) if len(argv) > 2 else None
+    _close_others(lock_fd)
     directory = os.path.abspath(argv[1])
     os.chdir("/")
     with open(os.path.join(directory, "shim.log"), "a", encoding="utf-8") as errors:
@@ -41,10 +43,21 @@ def main(argv: List[str]) -> int:
     try:
         if argv[0] == "reap":
             return _reap(directory, complaints)
-        return _run(directory, int(argv[2]) if len(argv) > 2 else None, complaints)
+        return _run(directory, lock_fd, complaints)
     except state_dir.StateError as error:
         complaints.write("%s\n" % error)
         return 1
+
+
+def _close_others(lock_fd: Optional[int]) -> None:
+    """What we inherited by accident, from whoever started the agent: a job for days must not hold it open (pipes, locks)."""
+    for name in os.listdir("/proc/self/fd"):
+        fd = int(name)
+        if fd > 2 and fd != lock_fd:
+            try:
+                os.close(fd)
+            except OSError:
+                pass  # the one that listed the directory: closed already
 
 
 class _Complaints:
