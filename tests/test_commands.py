@@ -90,6 +90,8 @@ async def test_what_comes_over_the_session_is_drawn_while_it_comes(desk: Desk) -
             while "load" not in screen_text(app):
                 await desk.watch.sample("host", desk.watch.count("host") + 1)
                 await pilot.pause(0.3)
+        await desk.close()
+        await pilot.pause()
 
 
 async def test_a_closed_desk_stays_closed(own_places: Path) -> None:
