@@ -108,7 +108,13 @@ class Series:
 
 @dataclass
 class Store:
-    """The state of one host as the client knows it. Times in series are the host's boot seconds."""
+    """The state of one host as the client knows it. Times in series are the host's boot seconds.
+
+    ``selected`` is the serving job that the screens show, ``chosen`` the one a person asked for, ``window`` the label of the
+    window they look at. ``usual`` holds, for a job that loads, the seconds each (phase, role) took in earlier loads;
+    ``last_busy`` a server's last view with work in it. ``jobs_boot`` is when the job table was taken, ``jobs_seen`` when it
+    came, by this machine's monotonic clock.
+    """
 
     connection: Connection = field(default_factory=Connection)
     info: HostInfo | None = None
@@ -122,6 +128,12 @@ class Store:
     etas: dict[str, Eta] = field(default_factory=dict)
     tails: dict[str, tuple[LogLine, ...]] = field(default_factory=dict)
     selected: str | None = None
+    chosen: str | None = None
+    window: str = "1 m"
+    usual: dict[str, dict[tuple[str, str | None], float]] = field(default_factory=dict)
+    last_busy: dict[str, ServerView] = field(default_factory=dict)
+    jobs_boot: float | None = None
+    jobs_seen: float | None = None
     alerts: dict[str, Alert] = field(default_factory=dict)
     series: dict[tuple[str, ...], Series] = field(default_factory=dict)
     revision: dict[str, int] = field(default_factory=dict)

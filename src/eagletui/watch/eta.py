@@ -29,6 +29,20 @@ def earlier_loads(job: JobState, jobs: Iterable[JobState]) -> list[JobState]:
     return sorted(found, key=lambda j: j.started, reverse=True)[:10]
 
 
+def usual(job: JobState, jobs: Iterable[JobState]) -> dict[Key, float]:
+    """What each (phase, role) took in the earlier loads of the profile here, their median, in the newest one's order.
+
+    A phase that fewer than half of them had is left out.
+    """
+    spans = [_spans(load.phases, load.ready_seconds) for load in earlier_loads(job, jobs)]
+    out: dict[Key, float] = {}
+    for key in dict.fromkeys(key for span in spans for key in span):
+        seconds = [span[key] for span in spans if key in span]
+        if 2 * len(seconds) >= len(spans):
+            out[key] = statistics.median(seconds)
+    return out
+
+
 def estimate(job: JobState, elapsed: float, jobs: Iterable[JobState]) -> Eta | None:
     """Seconds left until ready, with a range and the basis; None when nothing is known yet.
 

@@ -7,20 +7,24 @@ the charts, then what comes. A lost connection stops it where it is; it goes on 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from eagletui.hosts.base import HostError
-from eagletui.records import BadRecord, JobState, ServerSample, from_doc
+from eagletui.records import BadRecord, JobState, ServerSample, ServerView, from_doc
 from eagletui.store import Store
-from eagletui.watch.eta import estimate
+from eagletui.watch.eta import estimate, usual
 from eagletui.watch.follow import LineFile, Reader
+from eagletui.watch.loading import running_phase
+from eagletui.watch.serving import is_busy, is_loading, selected
 from eagletui.watch.windows import Scrapes, window
 
 TAIL_BYTES = 512 * 1024
 WAIT = 20.0
 RETRY = 1.0
 POINTS = 2400
+LOAD_POINTS = 900
 SERIES = ("prompt", "generated", "running", "waiting", "kv", "rate", "length", "drafted", "accepted")
 
 
@@ -35,6 +39,9 @@ class Servers:
     def update(self, jobs: Iterable[JobState], boot: float) -> None:
         """The job table as it is now, at host time ``boot``: start to follow new servers, renew the estimates."""
         jobs = list(jobs)
+        self._store.jobs_boot, self._store.jobs_seen = boot, time.monotonic()
+        self._store.selected = selected(jobs, self._store.chosen)
+        self._follow_loads(jobs, boot)
         self._estimate(jobs, boot)
         for job in jobs:
             if job.ready_seconds is None or job.id in self._tasks or job.id in self._done:
@@ -51,9 +58,22 @@ class Servers:
         if job not in self._tasks:
             self._tasks[job] = asyncio.ensure_future(self._follow(job))
 
+    def _follow_loads(self, jobs: Sequence[JobState], boot: float) -> None:
+        """What a load has read and how far its bar is, as series; they go once it is ready."""
+        loading = [job for job in jobs if is_loading(job)]
+        for job in loading:
+            phase = running_phase(job)
+            self._store.track(("job", job.id, "bytes_read"), boot, job.bytes_read, LOAD_POINTS)
+            if phase is not None and phase.done is not None:
+                self._store.track(("job", job.id, f"{phase.id} {phase.role}"), boot, phase.done, LOAD_POINTS)
+        names = {job.id for job in loading}
+        self._store.usual = {job.id: found for job in jobs if job.phases and (found := usual(job, jobs))}
+        self._store.drop_series(lambda key: key[0] != "job" or key[1] in names)
+
     def _forget(self, job: str) -> None:
         self._done.discard(job)
         self._store.servers.pop(job, None)
+        self._store.last_busy.pop(job, None)
         self._store.drop_series(lambda key: key[:2] != ("server", job))
         self._store.changed("servers")
 
@@ -105,6 +125,7 @@ class _Follower:
         self._bad = 0
         self._file: LineFile | None = None
         self._charted: ServerSample | None = None
+        self._busy: ServerView | None = None
         self.caught_up = False
         self.had_news = False
 
@@ -135,6 +156,7 @@ class _Follower:
         tail = self._samples(await file.tail(TAIL_BYTES))
         for sample in tail:
             self._scrapes.add(sample)
+        self._look_back(tail)
         self._publish()
         past: list[ServerSample] = []
         async for values in file.past():
@@ -143,6 +165,7 @@ class _Follower:
                 past = past[:1] + past[1::2]
         if past:
             self._scrapes.older(past[0])
+            self._look_back(past + tail)
         self._store.drop_series(lambda key: key[:2] != ("server", self._job))
         for sample in past + tail:
             self._chart(sample)
@@ -157,10 +180,30 @@ class _Follower:
             newest = self._scrapes.newest
             if newest is not None and sample.boot <= newest.boot:
                 continue
-            self._scrapes.add(sample)
+            self._take(sample)
             self._chart(sample)
         if fresh:
             self._publish()
+
+    def _take(self, sample: ServerSample) -> None:
+        """A scrape into the windows; the last view with work in it stays for when the server is idle."""
+        before = self._scrapes.newest
+        self._scrapes.add(sample)
+        if is_busy(before, sample):
+            self._busy = self._scrapes.view(self._job)
+
+    def _look_back(self, samples: Sequence[ServerSample]) -> None:
+        """Find the last view with work in it among what was recorded before we came."""
+        last = next(
+            (i for i in range(len(samples) - 1, -1, -1) if is_busy(samples[i - 1] if i else None, samples[i])),
+            None,
+        )
+        if last is None:
+            return
+        scrapes = Scrapes()
+        for sample in samples[: last + 1]:
+            scrapes.add(sample)
+        self._busy = scrapes.view(self._job)
 
     def _chart(self, sample: ServerSample) -> None:
         """One point of each series: what happened since the point before."""
@@ -187,4 +230,6 @@ class _Follower:
         view = self._scrapes.view(self._job, self._problem)
         if view is not None:
             self._store.servers[self._job] = view
+            if self._busy is not None:
+                self._store.last_busy[self._job] = self._busy
             self._store.changed("servers")

@@ -1,0 +1,122 @@
+"""Which serving job the screens show, which window of it, and whether it is idle. Pure but for `choose`, which tells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from eagletui.records import JobState, ServerSample, ServerView, ServerWindow
+from eagletui.store import Store
+from eagletui.watch.windows import WINDOWS
+
+LABELS: tuple[str, ...] = tuple(label for label, _ in WINDOWS)
+LIVE = frozenset(("launching", "running", "stopping"))
+IDLE_AFTER = 10.0
+"""Seconds without work after which a server is told as idle; between two short requests it is not."""
+KEPT_FAILURES = 3
+
+
+def is_server(job: JobState) -> bool:
+    return job.kind == "serve" or job.health is not None
+
+
+def is_loading(job: JobState) -> bool:
+    return job.state in LIVE and job.ready_seconds is None and job.health not in ("failed", "gone")
+
+
+def has_failed(job: JobState) -> bool:
+    """Whether a server ended or gave up without being asked to."""
+    return job.health == "failed" or job.state in ("oom", "failed_to_exec")
+
+
+def servers(jobs: Iterable[JobState]) -> list[JobState]:
+    """The serving jobs in the order in which they are shown: those that load, those that serve, the rest; newest first."""
+
+    def rank(job: JobState) -> tuple[int, float]:
+        return (0 if is_loading(job) else 1 if job.state in LIVE else 2, -job.started)
+
+    return sorted((job for job in jobs if is_server(job)), key=rank)
+
+
+def selected(jobs: Iterable[JobState], chosen: str | None) -> str | None:
+    """The job to show: the person's choice while it is there, else the newest that loads, that serves, that has been."""
+    order = servers(jobs)
+    if any(job.id == chosen for job in order):
+        return chosen
+    return order[0].id if order else None
+
+
+def neighbour(jobs: Iterable[JobState], current: str | None, step: int) -> str | None:
+    """The serving job ``step`` further in `servers`, round the end; None when there is none."""
+    ids = [job.id for job in servers(jobs)]
+    if not ids:
+        return None
+    return ids[(ids.index(current) + step) % len(ids)] if current in ids else ids[0]
+
+
+def choose(store: Store, job: str | None) -> None:
+    """Show this job from now on; None leaves the choice to `selected` again."""
+    store.chosen = job
+    store.selected = selected(store.jobs.values(), job)
+    store.changed("selected")
+
+
+def current(store: Store) -> JobState | None:
+    """The job that the screens of a server show."""
+    return store.jobs.get(store.selected) if store.selected is not None else None
+
+
+def worth_showing(jobs: Iterable[JobState]) -> list[JobState]:
+    """The servers of an overview, oldest first: the live ones, and failed ones that no later start of the same has replaced."""
+    order = servers(jobs)
+    live = [job for job in order if job.state in LIVE]
+    newest: dict[tuple[str, str | None], float] = {}
+    for job in order:
+        key = (job.name, job.profile)
+        newest[key] = max(newest.get(key, 0.0), job.started)
+    failed = [job for job in order if job.state not in LIVE and has_failed(job) and newest[job.name, job.profile] == job.started][
+        :KEPT_FAILURES
+    ]
+    return sorted(live, key=lambda job: job.started) + failed
+
+
+def next_window(label: str) -> str:
+    """The window after ``label``, round the end."""
+    return LABELS[(LABELS.index(label) + 1) % len(LABELS)] if label in LABELS else LABELS[0]
+
+
+class Shown(NamedTuple):
+    """The window to show. While the server is idle it is the last one with work in it, which ended ``idle`` seconds ago."""
+
+    window: ServerWindow | None
+    idle: float | None = None
+    unused: bool = False
+
+
+def is_busy(before: ServerSample | None, sample: ServerSample) -> bool:
+    """Whether the server worked at this scrape, or since the one before."""
+    if (sample.running or 0) > 0 or (sample.waiting or 0) > 0:
+        return True
+    if before is None:
+        return False
+    for name in ("generated_tokens", "decoded_tokens", "prompt_tokens"):
+        old, new = getattr(before, name), getattr(sample, name)
+        if old is not None and new is not None and new > old:
+            return True
+    return False
+
+
+def shown_window(views: Mapping[str, ServerView], last_busy: Mapping[str, ServerView], job: str, label: str) -> Shown:
+    """The window ``label`` of a job's newest view; of its last view with work in it while it is idle.
+
+    ``unused`` when no request has come since the first scrape that is known.
+    """
+    view, busy = views.get(job), last_busy.get(job)
+    if view is None:
+        return Shown(None)
+    if busy is None:
+        return Shown(None, None, True)
+    idle = view.boot - busy.boot
+    if idle < IDLE_AFTER:
+        return Shown(view.window(label))
+    return Shown(busy.window(label), idle)
