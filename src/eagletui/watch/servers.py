@@ -14,10 +14,10 @@ from typing import Any
 from eagletui.hosts.base import HostError
 from eagletui.records import BadRecord, JobState, ServerSample, ServerView, from_doc
 from eagletui.store import Store
+from eagletui.views.loading import running_phase
+from eagletui.views.serving import is_busy, is_loading, selected
 from eagletui.watch.eta import estimate, usual
 from eagletui.watch.follow import LineFile, Reader
-from eagletui.watch.loading import running_phase
-from eagletui.watch.serving import is_busy, is_loading, selected
 from eagletui.watch.windows import Scrapes, window
 
 TAIL_BYTES = 512 * 1024

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 
 from eagletui.engines.metrics import acceptance, percentiles, rates
 from eagletui.records import ServerSample, ServerView, ServerWindow
+from eagletui.views.serving import LABELS
 
-WINDOWS: tuple[tuple[str, float | None], ...] = (("10 s", 10.0), ("1 m", 60.0), ("10 m", 600.0), ("all", None))
+WINDOWS: tuple[tuple[str, float | None], ...] = tuple(zip(LABELS, (10.0, 60.0, 600.0, None), strict=True))
 KEPT_SECONDS = 660.0
 # two scrapes 2 s apart bound a window: one that is a little short of what its label says still carries that label
 SLACK = 1.0

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from eagletui.records import JobState, ServerSample, ServerView, ServerWindow
 from eagletui.store import Store
-from eagletui.watch.windows import WINDOWS
 
-LABELS: tuple[str, ...] = tuple(label for label, _ in WINDOWS)
+LABELS: tuple[str, ...] = ("10 s", "1 m", "10 m", "all")
+"""The windows that a server is shown over."""
 LIVE = frozenset(("launching", "running", "stopping"))
 IDLE_AFTER = 10.0
 """Seconds without work after which a server is told as idle; between two short requests it is not."""
@@ -120,3 +120,30 @@ def shown_window(views: Mapping[str, ServerView], last_busy: Mapping[str, Server
     if idle < IDLE_AFTER:
         return Shown(view.window(label))
     return Shown(busy.window(label), idle)
+
+
+def since_jobs(store: Store, now: float) -> float | None:
+    """Seconds since the job table was taken, ``now`` by this machine's monotonic clock; None while the link is down or before it.
+
+    While nothing is heard of the host, nothing is known of what went on: its clocks stand still on the screen.
+    """
+    if store.jobs_seen is None:
+        return None
+    last = now if store.connection.state == "online" else store.connection.last_frame
+    return max(0.0, (last if last is not None else store.jobs_seen) - store.jobs_seen)
+
+
+def elapsed(store: Store, job: JobState, now: float) -> float | None:
+    """Seconds since a live job was started, by the host's clock; for one that has ended, how long it ran."""
+    if job.ended is not None:
+        return max(0.0, job.ended - job.started)
+    since = since_jobs(store, now)
+    if job.started_boot is None or store.jobs_boot is None or since is None:
+        return None
+    return max(0.0, store.jobs_boot + since - job.started_boot)
+
+
+def ready_for(store: Store, job: JobState, now: float) -> float | None:
+    """How long a server has been ready."""
+    spent = elapsed(store, job, now)
+    return None if spent is None or job.ready_seconds is None else max(0.0, spent - job.ready_seconds)
