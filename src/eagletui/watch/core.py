@@ -19,6 +19,7 @@ from eagletui.store import Connection, Store
 from eagletui.watch import telemetry
 from eagletui.watch.alerts import Alarms, Sign, board_signs, host_signs, job_signs
 from eagletui.watch.follow import Reader
+from eagletui.watch.logs import LogTails
 from eagletui.watch.servers import Servers
 
 log = logging.getLogger("eagletui.watch")
@@ -73,6 +74,7 @@ class Watch:
         self._expected = expected_cards
         self._clock, self._wall = clock, wall
         self._servers = Servers(session, store)
+        self._tails = LogTails(session, store)
         self._alarms = Alarms(store, clock, patience=patience)
         self._ends: dict[str, Callable[[], Awaitable[None]]] = {}
         self._lookers: dict[str, int] = {}
@@ -100,11 +102,18 @@ class Watch:
         for task in [*self._tasks, *([self._pace] if self._pace is not None else [])]:
             task.cancel()
         await self._servers.stop()
+        await self._tails.stop()
         ends, self._ends = list(self._ends.values()), {}
         await asyncio.gather(*(_quietly(end) for end in ends))
 
     def look(self, topic: str, on: bool) -> None:
-        """A screen begins or ends to show ``topic``: the process table is then sampled more often. Counts its lookers."""
+        """A screen begins or ends to show ``topic``; its lookers are counted.
+
+        ``processes``: the table is sampled more often. ``log:JOB``: the newest lines of that job's log come to ``store.tails``.
+        """
+        if topic.startswith("log:"):
+            self._tails.look(topic[4:], on)
+            return
         self._lookers[topic] = max(0, self._lookers.get(topic, 0) + (1 if on else -1))
         if topic == "processes" and self._pace is None and self._ends:
             self._pace = asyncio.ensure_future(self._set_pace())
