@@ -1,4 +1,4 @@
-"""What can be done with a host: one function each, used by the keys of the dashboard and by the command line.
+"""The desk: one person at one host, and what is done with the connection and the alerts.
 
 A `Desk` is where one person sits: one host, its session, its store, the watch over it, and what the configuration says of it.
 Functions that change something on the host refuse a read-only desk with a `HostError`.
@@ -18,12 +18,10 @@ from eagletui.config import Config, HostSettings, load_config
 from eagletui.hosts.base import HostError, Prompter
 from eagletui.hosts.session import Connect, Session, SessionState
 from eagletui.hosts.target import Target
+from eagletui.profiles import Profile
 from eagletui.records import Alert
 from eagletui.store import Connection, Store
 from eagletui.watch.core import STREAMS, Intervals, Watch
-
-KILL_SECONDS = 150
-"""How long `end_job` waits for the proof; a server of eight cards may take a minute to give its memory back."""
 
 
 @dataclass
@@ -37,6 +35,18 @@ class Desk:
     config: Config = field(default_factory=Config)
     settings: HostSettings = field(default_factory=HostSettings)
     readonly: bool = False
+    launched: dict[str, Profile] = field(default_factory=dict)
+    """The profiles of the jobs that were launched from this desk, by job id."""
+
+    @property
+    def operator(self) -> str:
+        """Who launches and kills from here, as the host's records name them."""
+        return getpass.getuser()
+
+    @property
+    def place(self) -> str:
+        """The host's name for profiles: its own ones, and what last worked there."""
+        return self.target.host
 
     async def close(self) -> None:
         """End the watch and the connection, within about a second. Jobs on the host go on."""
@@ -135,19 +145,3 @@ def may_change(desk: Desk, what: str) -> None:
         raise HostError(
             what, "this session is read-only", "connect without --readonly (and readonly in config.toml)", kind="config"
         )
-
-
-async def end_job(desk: Desk, job: str) -> str | None:
-    """End a job with all its processes, and wait for the proof that they are gone. None when they are, else why not.
-
-    What is ended are the processes that belong to the job at this moment; when others have joined meanwhile the host refuses.
-    Raises `HostError` when the request itself fails, and on a read-only desk.
-    """
-    may_change(desk, "kill")
-    plan = await desk.session.request("kill_plan", job=job)
-    answer = await desk.session.request("kill", job=job, token=plan["token"], operator=getpass.getuser(), wait=KILL_SECONDS)
-    result = answer.get("result")
-    if result is None:
-        return f"it was told to end, and has not within {KILL_SECONDS} s"
-    remaining = result.get("remaining") or []
-    return f"{len(remaining)} of its processes remain" if remaining else None
