@@ -1,0 +1,337 @@
+"""Jobs from a desk: launch from a profile, wait until ready, end with proof, remove; and the profiles themselves.
+
+A launch has an id before it is sent, so that sending it again after a lost connection starts nothing twice. A kill is bound to
+the very processes that were shown, and its end is told only after NVML has seen the memory come back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import secrets as randomness
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from eagletui import profiles as stored
+from eagletui.commands.desk import Desk, may_change
+from eagletui.commands.gpu_return import CardsBefore, cards_before, memory_back
+from eagletui.config import Notice
+from eagletui.engines.command import parse_command
+from eagletui.hosts.base import HostError
+from eagletui.jobs.base import HIDDEN, BadJob, redact_argv, redact_env, secret_name
+from eagletui.profile_launch import NoSuchCards, launch_spec
+from eagletui.profiles import Profile
+from eagletui.records import GpuBoard, GpuProcess, GpuSample, JobState, KillPlan, KillReport, from_doc
+
+LAUNCH_SECONDS = 90.0
+"""How long a launch is sent again over lost connections, before it is told as failed."""
+FIRST_SECONDS = 8.0
+"""How long the first sample of the cards, or the first sight of a job, may take."""
+STEP_SECONDS = 2.0
+LIVE = ("launching", "running", "stopping")
+BUSY_BYTES = 1 << 30
+_ANY_ADDRESS = ("0.0.0.0", "::", "*")  # noqa: S104 - where a server listens is compared, nothing is bound
+
+
+class LaunchPlan(NamedTuple):
+    """What a launch would run, to be looked at first.
+
+    ``job`` is the id it will have. ``command`` and ``env`` are as they may be shown: without the values of secrets. ``secrets``
+    are the names that the profile asks for, ``missing`` those without a value in this machine's environment. ``warnings`` do
+    not forbid the launch.
+    """
+
+    profile: Profile
+    job: str
+    spec: dict[str, Any]
+    command: tuple[str, ...]
+    env: dict[str, str]
+    secrets: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+# ------------------------------------------------------------------------------------------------------------- profiles
+
+
+def profiles(desk: Desk) -> tuple[dict[str, Profile], list[Notice]]:
+    """The profiles for this host by name, and what is wrong with those left out. Reads files."""
+    return stored.load_profiles(desk.place)
+
+
+def save_profile(desk: Desk, profile: Profile, everywhere: bool) -> Path:
+    """Keep a profile among the user's: for this host, or for ``everywhere``; the file. Raises `HostError` of kind config."""
+    try:
+        return stored.save_profile(profile, None if everywhere else desk.place)
+    except OSError as error:
+        raise _config("save profile", f"{error.filename}: {error.strerror}") from None
+
+
+def last_good(desk: Desk, name: str) -> Profile | None:
+    """The profile ``name`` as it was when a server launched from it here last became ready."""
+    return stored.last_good(desk.place, name)
+
+
+def _config(step: str, why: str, remedy: str = "") -> HostError:
+    return HostError(step, why, remedy, kind="config")
+
+
+# --------------------------------------------------------------------------------------------------------------- launch
+
+
+def new_id(name: str) -> str:
+    """An id that sorts by time and says what it is: ``20261129-184512-lab-eagle3-x7f2``."""
+    word = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:32].strip("-") or "job"
+    tail = "".join(randomness.choice("abcdefghijkmnpqrstuvwxyz23456789") for _ in range(4))
+    return f"{time.strftime('%Y%m%d-%H%M%S')}-{word}-{tail}"
+
+
+async def plan_launch(desk: Desk, profile: Profile) -> LaunchPlan:
+    """What launching ``profile`` here would run. Raises `HostError` of kind config when no command can be made of it."""
+    if profile.gpus is not None and desk.store.gpus is None:
+        await _news(desk, "gpus", FIRST_SECONDS)
+    board = desk.store.gpus
+    cards = sorted(board.cards, key=lambda card: card.number) if board is not None else []
+    job = new_id(profile.name)
+    try:
+        spec = launch_spec(profile, job, [card.uuid for card in cards])
+    except (BadJob, NoSuchCards, ValueError) as error:
+        why = str(error)
+        if isinstance(error, NoSuchCards) and board is not None and board.problem:
+            why += f" ({board.problem})"
+        raise _config("launch", why, "change the profile") from None
+    spec["operator"] = desk.operator
+    env = {**redact_env(spec["env"]), **dict.fromkeys(profile.secrets, HIDDEN)}
+    return LaunchPlan(
+        profile,
+        job,
+        spec,
+        tuple(redact_argv(spec["argv"])),
+        env,
+        profile.secrets,
+        tuple(name for name in profile.secrets if not os.environ.get(name)),
+        tuple(_warnings(desk, profile, spec, cards)),
+    )
+
+
+def _warnings(desk: Desk, profile: Profile, spec: Mapping[str, Any], cards: Sequence[GpuSample]) -> list[str]:
+    out = []
+    facts = parse_command(spec["argv"])
+    if (facts.host if facts is not None else profile.host) in _ANY_ADDRESS:
+        out.append("listens on all interfaces: whoever reaches the host can use it")
+    if redact_argv(spec["argv"]) != list(spec["argv"]):
+        out.append('a key stands on the command line, where everybody on the host can read it: put its variable into "secrets"')
+    named = [name for name in profile.env if secret_name(name)]
+    if named:
+        out.append(f'{", ".join(named)} stands in [env] of the profile\'s file: put the name into "secrets" instead')
+    port = spec.get("port")
+    for other in desk.store.jobs.values():
+        if port is not None and other.port == port and (other.state in LIVE or other.members):
+            out.append(f"port {port} is {'listened on' if other.listening else 'leased'} by {other.name} ({other.id})")
+    wanted = set(spec.get("gpus") or ())
+    out += [words for card in cards if card.uuid in wanted and (words := _busy(card))]
+    return out
+
+
+def _busy(card: GpuSample) -> str | None:
+    if card.lost is not None:
+        return f"card {card.number} is lost: {card.lost}"
+    held = [process for process in card.processes or () if (process.mem or 0) >= BUSY_BYTES]
+    if not held:
+        return None
+    whose = ", ".join(f"{process.job or process.user or '?'} (pid {process.pid})" for process in held[:3])
+    return f"card {card.number} is in use: {sum(p.mem or 0 for p in held) / (1 << 30):.1f} GiB by {whose}"
+
+
+async def launch(desk: Desk, plan: LaunchPlan, secrets: Mapping[str, str]) -> JobState:
+    """Start the job of ``plan``; its state once its main process runs (or could not be executed: ``failed_to_exec``).
+
+    ``secrets`` holds a value for each name in ``plan.secrets``. Over lost connections the same launch is sent again, with the
+    same id, for `LAUNCH_SECONDS`. Raises `HostError`: kind taken when a port or card is, config for a missing secret.
+    """
+    may_change(desk, "launch")
+    without = [name for name in plan.secrets if not secrets.get(name)]
+    if without:
+        raise _config("launch", f"no value for {', '.join(without)}", "set it in your environment, or type it in the launch form")
+    desk.launched[plan.job] = plan.profile
+    deadline = time.monotonic() + LAUNCH_SECONDS
+    while True:
+        try:
+            doc = await desk.session.request("launch", spec=plan.spec, secrets={name: secrets[name] for name in plan.secrets})
+            return from_doc(JobState, doc)
+        except HostError as error:
+            if not error.retry or time.monotonic() > deadline:
+                desk.launched.pop(plan.job, None)
+                raise _taken(error) from None
+            await desk.session.wait_online(max(0.0, deadline - time.monotonic()))
+
+
+def _taken(error: HostError) -> HostError:
+    """The host's refusal to launch is no refused connection."""
+    if error.kind != "refused" or error.retry:
+        return error
+    return HostError(error.step, error.why, error.remedy, kind="taken")
+
+
+async def wait_ready(desk: Desk, job: str, on_change: Callable[[JobState], None]) -> JobState:
+    """Follow a job until its server is ready, or it has ended; its state then. ``on_change`` hears of every new state.
+
+    Raises `HostError` when the job is not there (any more), or the connection needs a person.
+    """
+    seen: JobState | None = None
+    unseen_since = time.monotonic()
+    while True:
+        state = desk.store.jobs.get(job)
+        if state is not None:
+            if state != seen:
+                on_change(state)
+            seen = state
+            if is_ready(state) or state.state not in LIVE:
+                return state
+        elif desk.store.connection.state in ("online", "stale") and (
+            seen is not None or time.monotonic() - unseen_since > FIRST_SECONDS
+        ):
+            raise HostError("wait", f"there is no job {job} on this host any more", kind="absent")
+        link = desk.store.connection
+        if link.state in ("blocked", "closed"):
+            raise HostError(link.step or "connection", link.why or "closed", link.remedy)
+        await _news(desk, "jobs", STEP_SECONDS)
+
+
+def is_ready(state: JobState) -> bool:
+    """Whether the server of a job has answered and still runs."""
+    return state.state == "running" and state.health == "ready"
+
+
+async def _news(desk: Desk, stream: str, seconds: float) -> None:
+    """Wait for the next push of a stream, at most ``seconds``."""
+    with contextlib.suppress(TimeoutError):  # the caller looks at the store again in any case
+        async with asyncio.timeout(seconds):
+            await desk.watch.sample(stream, desk.watch.count(stream) + 1)
+
+
+# ----------------------------------------------------------------------------------------------------------------- kill
+
+
+async def kill_plan(desk: Desk, job: str) -> KillPlan:
+    """What ending ``job`` would end and free, as it is at this moment. Raises `HostError` (absent: nothing of it runs)."""
+    state = desk.store.jobs.get(job)
+    on_cards = list(_on_cards(desk.store.gpus, state.gpus if state is not None else ()))
+    doc = await desk.session.request(
+        "kill_plan", job=job, gpu_processes=[{"uuid": card.uuid, "pid": process.pid} for card, process in on_cards]
+    )
+    return _plan_of(doc, on_cards)
+
+
+def _on_cards(board: GpuBoard | None, uuids: Sequence[str]) -> list[tuple[GpuSample, GpuProcess]]:
+    if board is None:
+        return []
+    return [(card, process) for card in board.cards if card.uuid in uuids for process in card.processes or ()]
+
+
+def _plan_of(doc: Mapping[str, Any], on_cards: Sequence[tuple[GpuSample, GpuProcess]]) -> KillPlan:
+    members = {process["pid"] for process in doc["processes"]}
+    own = [process for _, process in on_cards if process.pid in members]
+    # pids that /proc does not show are numbers of another namespace: whose they are cannot be told, so nobody is suspected
+    suspects = {p.pid: p for _, p in on_cards if p.pid not in members and (p.user is not None or p.command is not None)}
+    plan = {
+        **doc,
+        "processes": [{**process, "main": process["pid"] == doc.get("main")} for process in doc["processes"]],
+        "shm": [entry["path"] for entry in doc.get("shm") or ()],
+        "tmp": [entry["path"] for entry in doc.get("tmp") or ()],
+        "suspects": (),
+    }
+    return from_doc(KillPlan, plan)._replace(
+        suspects=tuple(suspects.values()),
+        gpu_memory=sum(process.mem or 0 for process in own) if own else None,
+    )
+
+
+async def kill(desk: Desk, plan: KillPlan, *, now: bool = False) -> KillReport:
+    """End what ``plan`` shows, and wait for the proof: processes gone, port free, the cards' memory back.
+
+    ``now`` skips the graces. Goes on over lost connections: the kill itself is the host's. Raises `HostError`: kind replaced when
+    the processes are not those of the plan any more (look again), absent when none is left.
+    """
+    may_change(desk, "kill")
+    cards = cards_before(desk.store.gpus, plan.gpus, {process.pid for process in plan.processes})
+    before = (await _look(desk, plan.job))[1].get("wall")
+    began = time.monotonic()
+    deadline = began + sum(plan.graces or (60.0, 15.0, 30.0)) + 60.0
+    asked = False
+    while True:
+        try:
+            if not asked:
+                await desk.session.request("kill", job=plan.job, token=plan.token, now=now, operator=desk.operator)
+                asked = True
+            state, result = await _look(desk, plan.job)
+            if result.get("wall") not in (None, before) and (state.state not in LIVE or result.get("remaining")):
+                return await _report(desk, plan, state, result, cards)
+            if time.monotonic() > deadline:
+                why = f"still ending: {state.detail}" if state.detail else "it was told to end, and has not"
+                return KillReport(plan.job, False, remaining=(why,), seconds=time.monotonic() - began)
+        except HostError as error:
+            if not error.retry or time.monotonic() > deadline:
+                raise
+            # lost on the way: whether it was taken up shows in the job itself
+            await desk.session.wait_online(max(0.0, deadline - time.monotonic()))
+            state, result = await _look(desk, plan.job)
+            asked = state.state == "stopping" or state.state not in LIVE or result.get("wall") not in (None, before)
+        await _news(desk, "jobs", 0.5)
+
+
+async def _look(desk: Desk, job: str) -> tuple[JobState, dict[str, Any]]:
+    """A job's state and result as the host has them now."""
+    answer = await desk.session.request("job", job=job)
+    return from_doc(JobState, answer["state"]), dict(answer.get("result") or {})
+
+
+async def _report(desk: Desk, plan: KillPlan, state: JobState, result: Mapping[str, Any], cards: CardsBefore) -> KillReport:
+    remaining = tuple(str(item) for item in result.get("remaining") or ())
+    back = None if remaining else await memory_back(desk, cards)
+    if back is not None and not back.done:
+        remaining = (back.words,)
+    return KillReport(
+        plan.job,
+        not remaining,
+        tuple(str(item) for item in result.get("released") or ()),
+        remaining,
+        result.get("seconds"),
+        state.rc,
+        back.words if back is not None else None,
+    )
+
+
+async def hurry(desk: Desk, job: str) -> None:
+    """A job that is ending gets no more time: SIGKILL to all of it. Raises `HostError`."""
+    may_change(desk, "kill")
+    await desk.session.request("kill", job=job, token="", now=True, operator=desk.operator)
+
+
+async def end_job(desk: Desk, job: str) -> str | None:
+    """End a job, whatever its processes are at this moment. None when nothing of it is left, else in words what is."""
+    may_change(desk, "kill")
+    report = await kill(desk, await kill_plan(desk, job))
+    return None if report.done else "; ".join(report.remaining)
+
+
+async def remove_job(desk: Desk, job: str) -> None:
+    """Delete the record and the log of an ended job from the host. Raises `HostError`."""
+    may_change(desk, "remove")
+    while True:
+        try:
+            await desk.session.request("remove", job=job)
+            return
+        except HostError as error:
+            if not error.retry:
+                raise
+        try:
+            await _look(desk, job)  # the connection was lost meanwhile: is it still there?
+        except HostError as error:
+            if error.kind == "absent":
+                return
+            raise
