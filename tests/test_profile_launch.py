@@ -112,7 +112,7 @@ def test_a_spec_is_one_that_a_host_takes() -> None:
         "server": True,
         "port": 30000,
         "cwd": "/data",
-        "ready": {"smoke": False},
+        "ready": {"health": "/health_generate", "after_log": True, "smoke": False, "address": "127.0.0.1"},
         "engine": "sglang",
         "model": "/shared/kimi-k2.5-int4",
         "drafter": "/data/eagle3/output_10k/4",

@@ -6,8 +6,9 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from eagletui.engines.command import DEFAULT_PORTS, Command, parse_command, serve_command
+from eagletui.engines.command import Command, serve_command
 from eagletui.jobs.base import redact_argv, redact_env
+from eagletui.jobs.kinds import kind
 from eagletui.profiles import Profile
 
 
@@ -60,34 +61,18 @@ def command_of(profile: Profile, uuids: Sequence[str] = ()) -> Command:
 def launch_spec(profile: Profile, job: str, uuids: Sequence[str] = ()) -> dict[str, Any]:
     """The spec of a job with the id ``job`` that serves ``profile`` on a host whose cards are ``uuids``.
 
-    Secrets are sent beside it, never in it. Raises `CommandError` and `NoSuchCards`.
+    Secrets are sent beside it, never in it. Raises `BadJob` and `NoSuchCards`.
     """
     cards = choose_cards(profile, uuids)
-    command = command_of(profile, uuids)
-    facts = parse_command(command.argv)
-    return {
-        "id": job,
-        "kind": "serve",
-        "name": profile.name,
-        "argv": list(command.argv),
-        "cwd": profile.cwd or "/",
-        "env": dict(command.env),
-        "server": True,
-        "port": profile.port or DEFAULT_PORTS[profile.engine],
-        "gpus": list(cards or ()),
-        "ready": {"smoke": profile.smoke},
-        "engine": profile.engine,
-        "model": profile.model,
-        "profile": profile.name,
-        **({"drafter": profile.drafter} if profile.drafter else {}),
-        **({"k": facts.k} if facts is not None and facts.k is not None else {}),
-        **({"log_cap": profile.log_cap} if profile.log_cap else {}),
-    }
+    spec = kind("serve").spec(profile.as_dict(), job, cards or ())
+    # the kind names cards by uuid; see `command_of`
+    spec["env"] = dict(command_of(profile, uuids).env)
+    return spec
 
 
 def shown(profile: Profile, uuids: Sequence[str] = ()) -> str:
     """The exact command and environment as shell text, one variable a line; secrets by name alone."""
-    spec = launch_spec(profile, "", uuids)
+    spec = launch_spec(profile, profile.name, uuids)
     lines = [f"cd {shlex.quote(spec['cwd'])}"]
     lines += [f"{name}={shlex.quote(value)}" for name, value in redact_env(spec["env"]).items()]
     lines += [f"{name}=(from your environment)" for name in profile.secrets]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Mapping, Optional, Sequence, Tuple
 
-from eagletui.engines.command import CommandError, parse_command, serve_command
+from eagletui.engines.command import DEFAULT_PORTS, CommandError, parse_command, serve_command
 from eagletui.engines.readiness import RULES
 from eagletui.jobs.base import BadJob, Kind, Spec, check_spec, status_words
 
@@ -29,7 +29,7 @@ class Serve(Kind):
         facts = parse_command(command.argv)
         engine = str(profile["engine"])
         # a command of the user's own may start no server that we know: then the profile's word counts
-        port = facts.port if facts is not None and facts.port else profile.get("port")
+        port = facts.port if facts is not None else profile.get("port") or DEFAULT_PORTS[engine]
         host = facts.host if facts is not None else str(profile.get("host") or "127.0.0.1")
         rules = RULES[engine]
         spec: Spec = {
