@@ -14,12 +14,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from eagletui.commands.good import remember
 from eagletui.config import Config, HostSettings, load_config
 from eagletui.hosts.base import HostError, Prompter
 from eagletui.hosts.session import Connect, Session, SessionState
 from eagletui.hosts.target import Target
 from eagletui.profiles import Profile
-from eagletui.records import Alert
+from eagletui.records import Alert, JobState
 from eagletui.store import Connection, Store
 from eagletui.watch.core import STREAMS, Intervals, Watch
 
@@ -37,6 +38,7 @@ class Desk:
     readonly: bool = False
     launched: dict[str, Profile] = field(default_factory=dict)
     """The profiles of the jobs that were launched from this desk, by job id."""
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set, repr=False)
 
     @property
     def operator(self) -> str:
@@ -48,10 +50,23 @@ class Desk:
         """The host's name for profiles: its own ones, and what last worked there."""
         return self.target.host
 
+    def on_ready(self, job: JobState) -> None:
+        """A server has become ready: its profile is one that works here."""
+        task = asyncio.ensure_future(self._remember(job))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _remember(self, job: JobState) -> None:
+        try:
+            await asyncio.to_thread(remember, self.place, job, self.launched.get(job.id))
+        except OSError as error:
+            warn(self.store, "profiles:last-good", f"what works could not be noted: {error.filename}: {error.strerror}")
+
     async def close(self) -> None:
         """End the watch and the connection, within about a second. Jobs on the host go on."""
         with contextlib.suppress(TimeoutError):  # the link hangs: what is not ended in good order ends with it
             async with asyncio.timeout(1.0):
+                await asyncio.gather(*self._tasks)
                 await self.watch.stop()
         await self.session.close()
 
@@ -107,6 +122,7 @@ async def open_desk(
     intervals = Intervals()._replace(**settings.intervals)
     watch = Watch(session, store, intervals=intervals, expected_cards=settings.gpus, patience=patience)
     desk = Desk(target, session, store, watch, config, settings, settings.readonly)
+    watch.on_ready = desk.on_ready
     # subscribed before the connection is there: the subscriptions then travel with the agent's own modules
     starting = asyncio.create_task(watch.start(streams))
     try:

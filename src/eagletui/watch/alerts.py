@@ -231,6 +231,8 @@ def job_signs(jobs: Iterable[JobState], since: float) -> Iterator[Sign]:
         if why:
             cause = f": {job.first_error}" if job.first_error else ""
             yield Sign(f"job:{job.id}", "bad", f"{job.name} {why}{cause}", "open its log (7, enter)", "job")
+        elif job.health == "ready" and job.detail and job.detail.startswith("does not answer"):
+            yield Sign(f"job:{job.id}:silent", "bad", f"{job.name} {job.detail}", "open its log (7, enter)", "job")
 
 
 def _failure(job: JobState) -> str | None:

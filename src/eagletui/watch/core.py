@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from eagletui.hosts.base import HostError, Listener, Push
-from eagletui.records import Alert, HostInfo
+from eagletui.records import Alert, HostInfo, JobState
 from eagletui.store import Connection, Store
 from eagletui.watch import telemetry
 from eagletui.watch.alerts import Alarms, Sign, board_signs, host_signs, job_signs
@@ -35,13 +35,15 @@ class Subscriber(Reader, Protocol):
 
 
 class Intervals(NamedTuple):
-    """Seconds between samples of each stream; ``processes_looked_at`` while the process table is on the screen."""
+    """Seconds between samples of each stream; ``processes_looked_at`` while the process table is on the screen, ``jobs_busy``
+    while a job loads or ends."""
 
     host: float = 2.0
     gpus: float = 1.0
     processes: float = 15.0
     processes_looked_at: float = 3.0
     jobs: float = 2.0
+    jobs_busy: float = 1.0
 
 
 STREAMS: Mapping[str, Callable[[Store, Mapping[str, Any], float], None]] = {
@@ -56,7 +58,7 @@ class Watch:
     """Feeds ``store`` from ``session``. `start` once the session is up; `stop` before it is closed.
 
     ``expected_cards`` is the number of cards the user's configuration gives for this host. Without ``patience`` alerts do not
-    wait for their sign to last.
+    wait for their sign to last. ``on_ready`` is called once for each server that is seen ready.
     """
 
     def __init__(
@@ -79,7 +81,9 @@ class Watch:
         self._ends: dict[str, Callable[[], Awaitable[None]]] = {}
         self._lookers: dict[str, int] = {}
         self._pace: asyncio.Task[None] | None = None
-        self._processes_interval = self.intervals.processes
+        self._paces: dict[str, float] = {}
+        self._ready: set[str] = set()
+        self.on_ready: Callable[[JobState], None] = lambda job: None
         self._last_boot: float | None = None
         self._began: float | None = None
         self._offsets: list[float] = []
@@ -95,7 +99,8 @@ class Watch:
 
         May be called before the session is connected.
         """
-        await asyncio.gather(*(self._subscribe(name, getattr(self.intervals, name)) for name in streams))
+        await asyncio.gather(*(self._subscribe(name) for name in streams))
+        self._repace()
 
     async def stop(self) -> None:
         """End the subscriptions."""
@@ -115,28 +120,38 @@ class Watch:
             self._tails.look(topic[4:], on)
             return
         self._lookers[topic] = max(0, self._lookers.get(topic, 0) + (1 if on else -1))
-        if topic == "processes" and self._pace is None and self._ends:
-            self._pace = asyncio.ensure_future(self._set_pace())
+        self._repace()
 
     async def settled(self) -> None:
         """Wait until a changed pace is in force."""
         if self._pace is not None:
             await self._pace
 
+    def _repace(self) -> None:
+        if self._pace is None and self._mispaced():
+            self._pace = asyncio.ensure_future(self._set_pace())
+
+    def _mispaced(self) -> list[str]:
+        return [name for name in self._ends if self._paces[name] != self._wanted(name)]
+
     async def _set_pace(self) -> None:
-        """Bring the subscription to the pace that is wanted, which may change again meanwhile."""
+        """Bring the subscriptions to the pace that is wanted, which may change again meanwhile."""
         try:
-            while self._processes_interval != (wanted := self._wanted_interval()):
-                end = self._ends.pop("processes", None)
-                if end is not None:
-                    await _quietly(end)
-                await self._subscribe("processes", wanted)
+            while names := self._mispaced():
+                for name in names:
+                    await _quietly(self._ends.pop(name))
+                    await self._subscribe(name)
         finally:
             self._pace = None
 
-    def _wanted_interval(self) -> float:
-        looked_at = self._lookers.get("processes", 0) > 0
-        return min(self.intervals.processes_looked_at, self.intervals.processes) if looked_at else self.intervals.processes
+    def _wanted(self, name: str) -> float:
+        """The interval that a stream should have now."""
+        usual: float = getattr(self.intervals, name)
+        if name == "processes" and self._lookers.get(name):
+            return min(self.intervals.processes_looked_at, usual)
+        if name == "jobs" and any(_busy(job) for job in self.store.jobs.values()):
+            return min(self.intervals.jobs_busy, usual)
+        return usual
 
     async def sample(self, stream: str, number: int = 1) -> None:
         """Wait until ``number`` pushes of ``stream`` have come since the start, or the host has refused it."""
@@ -167,7 +182,7 @@ class Watch:
             self._fresh.clear()
         if connection.state == "online":
             for name in sorted(self._unreached):
-                self._spawn(self._subscribe(name, getattr(self.intervals, name)))
+                self._spawn(self._subscribe(name))
             self._unreached.clear()
         self.store.changed("connection")
 
@@ -190,6 +205,7 @@ class Watch:
         Streams that have sent since the connection came back are of the new life already, and keep what they sent.
         """
         self.store.drop_series(lambda key: False)
+        self._servers.on_reboot()
         if "host" not in self._fresh:
             self.store.host = None
         if "gpus" not in self._fresh:
@@ -215,10 +231,9 @@ class Watch:
 
     # --------------------------------------------------------------------------------------------------------- the streams
 
-    async def _subscribe(self, name: str, interval: float) -> None:
+    async def _subscribe(self, name: str) -> None:
         self._refused.discard(name)
-        if name == "processes":
-            self._processes_interval = interval
+        interval = self._paces[name] = self._wanted(name)
         try:
             self._ends[name] = await self.session.subscribe(name, interval, self._listen(name))
         except HostError as error:
@@ -260,9 +275,17 @@ class Watch:
             self._measure_clock(push.wall)
         if name == "jobs":
             self._servers.update(self.store.jobs.values(), push.boot)
+            self._tell_ready()
+            self._repace()
         if self._began is None:
             self._began = push.wall
         self._alarms.judge(name, self._signs(name), self._wall())
+
+    def _tell_ready(self) -> None:
+        ready = {job.id: job for job in self.store.jobs.values() if job.state == "running" and job.health == "ready"}
+        fresh, self._ready = ready.keys() - self._ready, set(ready)
+        for name in fresh:
+            self.on_ready(ready[name])
 
     def _signs(self, name: str) -> Iterator[Sign]:
         if name == "host":
@@ -277,6 +300,10 @@ class Watch:
         self._offsets.append(host_wall + (self.store.connection.rtt or 0.0) / 2 - self._wall())
         del self._offsets[:-8]
         self.store.clock_offset = max(self._offsets)
+
+
+def _busy(job: JobState) -> bool:
+    return job.state in ("launching", "stopping") or job.health in ("loading", "stopping")
 
 
 async def _quietly(end: Callable[[], Awaitable[None]]) -> None:

@@ -70,6 +70,15 @@ class Servers:
         self._store.usual = {job.id: found for job in jobs if job.phases and (found := usual(job, jobs))}
         self._store.drop_series(lambda key: key[0] != "job" or key[1] in names)
 
+    def on_reboot(self) -> None:
+        """Nothing runs any more that ran before, and what was measured counts in another boot's seconds."""
+        for task in self._tasks.values():
+            task.cancel()
+        self._tasks.clear()
+        self._store.servers.clear()
+        self._store.etas = {}
+        self._store.changed("servers")
+
     def _forget(self, job: str) -> None:
         self._done.discard(job)
         self._store.servers.pop(job, None)
