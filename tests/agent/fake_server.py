@@ -12,6 +12,8 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 p = argparse.ArgumentParser()
+p.add_argument("model", nargs="?")
+p.add_argument("--host")
 p.add_argument("--port", type=int, required=True)
 p.add_argument("--workers", type=int, default=2)
 p.add_argument("--ignore-term", action="store_true")
