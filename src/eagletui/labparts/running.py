@@ -89,14 +89,18 @@ class Child:
             return None
 
     def stop(self, patience: float = 20.0) -> None:
-        """SIGTERM to the command, then SIGKILL to what is left of its group."""
+        """SIGTERM to the command, then SIGKILL to what is left of its group; returns when the group is gone."""
         if self.process.poll() is None:
             self.process.terminate()
             self.poll(patience)
-        try:
-            os.killpg(self.process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass  # the whole group has ended by itself
+        deadline = time.monotonic() + 5.0
+        while time.monotonic() < deadline:
+            try:
+                os.killpg(self.process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                break
+            self.process.poll()
+            time.sleep(0.05)  # its children are init's to reap: that takes a moment
         self.process.wait()
 
 
