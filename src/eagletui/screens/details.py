@@ -9,7 +9,7 @@ from eagletui.screens.words import alert_line, job_progress, job_state
 from eagletui.store import Store
 from eagletui.text import MISSING, clean, duration, number, plural, size
 from eagletui.widgets.dialog import Reader
-from eagletui.widgets.paint import Line
+from eagletui.widgets.paint import Line, folded
 
 
 def at_time(wall: float | None) -> str:
@@ -39,16 +39,7 @@ def alert_lines(store: Store, key: str, width: int) -> list[Line]:
 
 def folded_text(indent: str, text: str, width: int, style: str) -> list[Line]:
     """Text broken between words where it can be."""
-    room = max(10, width - len(indent) - 2)
-    lines: list[str] = []
-    rest = text
-    while len(rest) > room:
-        cut = rest.rfind(" ", 1, room + 1)
-        cut = cut if cut > 0 else room
-        lines.append(rest[:cut])
-        rest = rest[cut:].lstrip()
-    lines.append(rest)
-    return [[(indent, ""), (line, style)] for line in lines]
+    return [[(indent, ""), (line, style)] for line in folded(text, max(10, width - len(indent) - 2))]
 
 
 def job_reader(store: Store, id_: str) -> Reader:

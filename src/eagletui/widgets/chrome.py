@@ -11,9 +11,11 @@ from eagletui.actions import SCREENS
 from eagletui.records import Alert
 from eagletui.store import Connection
 from eagletui.text import clean, duration, millis, plural
-from eagletui.widgets.paint import Line, joined, spread, width_of
+from eagletui.widgets.paint import Line, folded, joined, spread, width_of
 from eagletui.widgets.panel import Panel
 
+MOST_WORDS = 900
+"""Characters of a failure or its remedy: two fingerprints, a path and a command go into it."""
 _STATES = {
     "connecting": ("~", "work"),
     "online": ("", "good"),
@@ -127,19 +129,21 @@ class Banner(Panel):
         link = self.store.connection
         if link.state == "online":
             return []
-        parts: list[Line] = []
+        out: list[Line] = []
         if link.why:
-            parts.append(
-                [(f"{clean(link.step, 40) or 'link'}: {clean(link.why, 300)}", "bad" if link.state == "blocked" else "warn")]
-            )
+            style = "bad" if link.state == "blocked" else "warn"
+            words = f"{clean(link.step, 40) or 'link'}: {clean(link.why, MOST_WORDS)}"
+            out += [[(" ", ""), (piece, style)] for piece in folded(words, width - 1)]
         if link.next_try is not None:
             wait = link.next_try - time.monotonic()
-            parts.append([(f"try {link.attempts + 1} " + (f"in {duration(wait)}" if wait >= 1 else "now"), "")])
-        out: list[Line] = []
-        if parts:
-            out.append([(" ", ""), *joined(parts, width - 1)])
-        if link.remedy:
-            out.append([(" ", ""), *joined([[("→ " + clean(link.remedy, 300), "")]], width - 1)])
+            again: Line = [(f"try {link.attempts + 1} " + (f"in {duration(wait)}" if wait >= 1 else "now"), "")]
+            if out and width_of(out[-1]) + 3 + width_of(again) <= width:
+                out[-1] += [("   ", ""), *again]
+            else:
+                out.append([(" ", ""), *again])
+        if link.remedy:  # it may hold a command to be typed: never cut
+            for at, piece in enumerate(folded(clean(link.remedy, MOST_WORDS), width - 3)):
+                out.append([(" → " if at == 0 else "   ", ""), (piece, "")])
         return out
 
     def redraw(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len, chop_cells, set_cell_size
 from rich.color import Color as RichColor
 from rich.segment import Segment
 from rich.style import Style
@@ -153,6 +153,19 @@ def fit(line: Line, width: int) -> Line:
         out.append((text, name))
         room -= size
     return out
+
+
+def folded(text: str, width: int) -> list[str]:
+    """Text broken into pieces of at most ``width`` cells, between words where it can be."""
+    pieces: list[str] = []
+    rest = text
+    while cell_len(rest) > width:
+        most = chop_cells(rest, max(1, width))[0]
+        cut = len(most) if rest[len(most) : len(most) + 1] == " " else most.rfind(" ", 1)
+        cut = cut if cut > 0 else max(1, len(most))
+        pieces.append(rest[:cut].rstrip())
+        rest = rest[cut:].lstrip()
+    return [*pieces, rest]
 
 
 def padded(line: Line, width: int, align: str = "<") -> Line:

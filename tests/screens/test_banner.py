@@ -1,0 +1,51 @@
+"""What the lines under the tabs say of a link that is down: all of it, also on a narrow terminal."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from rich.cells import cell_len
+
+from eagletui.widgets.paint import folded
+from tests.screens.conftest import Opener, app_of, screen_text
+from tests.screens.demo import board_store
+
+OLD, NEW = "SHA256:zU6kBIyNANE+m0HhvYu+CufrIj8VJIxpGsszj4KflZQ", "SHA256:hDpXrC8Vj/f+7jsQGJWA5x+Ygc9Vriw2olYbnHcffVA"
+COMMAND = "ssh-keygen -f '/root/.ssh/known_hosts' -R '[gpu-host]:2222'"
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 50)], ids=str)
+async def test_a_changed_key_is_shown_whole(size: tuple[int, int], dashboard: Opener) -> None:
+    store = board_store(seconds=3)
+    store.connection = store.connection._replace(
+        state="blocked",
+        step="host key",
+        why=f"THE KEY OF gpu-host HAS CHANGED: ssh-ed25519 {NEW}, but {OLD} is known (/root/.ssh/known_hosts:1)",
+        remedy=f"somebody may be listening, or the host was reinstalled: compare it; if it is right: {COMMAND}",
+    )
+    async with dashboard(store, size) as pilot:
+        words = re.sub(r"\s+", " ", screen_text(app_of(pilot)))
+        for wanted in (OLD, NEW, COMMAND, "host key: THE KEY OF gpu-host HAS CHANGED"):
+            assert wanted in words
+        assert "8 of 8" in words  # the last data is still there
+        store.connection = store.connection._replace(state="online", why="", remedy="", step="")
+        store.changed("connection")
+        app_of(pilot)._redraw_dirty()
+        await pilot.pause()
+        assert "KEY OF" not in screen_text(app_of(pilot))
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "pieces"),
+    [
+        ("aaa bbb ccc", 7, ["aaa bbb", "ccc"]),
+        ("aaa bbb ccc", 5, ["aaa", "bbb", "ccc"]),
+        ("abcdefghij", 4, ["abcd", "efgh", "ij"]),
+        ("日本語 テキスト", 6, ["日本語", "テキス", "ト"]),
+        ("", 4, [""]),
+    ],
+)
+def test_text_is_folded_by_cells_between_words(text: str, width: int, pieces: list[str]) -> None:
+    assert folded(text, width) == pieces
+    assert all(cell_len(piece) <= width for piece in pieces)
