@@ -35,7 +35,7 @@ def test_a_board_of_eight() -> None:
     assert shown["gpus"][0]["processes"][0]["job"] == "k25"
     assert {job["kind"] for job in shown["servers"]} == {"serve"}
     assert len(shown["servers"]) + len(shown["jobs"]) == len(store.jobs)
-    assert set(shown["servers"][0]) == set(JobState._fields)
+    assert set(shown["servers"][0]) == {*JobState._fields, "running", "waiting", "kv", "window", "eta"}
     assert [alert["severity"] for alert in shown["alerts"]] == ["bad", "warn"]
     text = "\n".join(as_lines(store))
     for part in (

@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -257,6 +257,52 @@ def _together(document: Mapping[str, Any], values: Mapping[str, Any]) -> Iterato
             yield key, f"{key!r} is set without a drafter", f"add drafter = ..., or remove {key}"
     for name in sorted(set(values.get("secrets", ())) & set(values.get("env", {}))):
         yield "secrets", f"{name} is a secret and stands in [env] too", "keep it in secrets alone: env is written to files"
+
+
+def with_changes(profile: Profile, changes: Sequence[str]) -> Profile:
+    """The profile with each ``KEY=VALUE`` of ``changes``; an empty value takes the key away, ``env.NAME`` is one variable.
+
+    A value is read as TOML where it is that (numbers, lists, true), else as plain text. Raises ValueError in words.
+    """
+    values = profile.as_dict()
+    for change in changes:
+        key, equal, word = change.partition("=")
+        if not equal:
+            raise ValueError(f"{change!r} is not KEY=VALUE")
+        if key.startswith("env."):
+            env = {name: text for name, text in values.get("env", {}).items() if name != key[4:]}
+            values["env"] = {**env, key[4:]: word} if word else env
+        elif key not in _CHECKS:
+            near = get_close_matches(key, _CHECKS, 1)
+            raise ValueError(
+                f"unknown key {key!r}, " + (f"did you mean {near[0]!r}?" if near else f"known: {', '.join(_CHECKS)}")
+            )
+        elif word:
+            values[key] = _word(key, word)
+        else:
+            values.pop(key, None)
+            if key == "drafter":
+                for other in ("k", "method"):
+                    values.pop(other, None)
+    checked = {}
+    for key, value in values.items():
+        try:
+            checked[key] = _CHECKS[key](value)
+        except _Wrong as wrong:
+            raise ValueError(f"{key!r} is {_shown(value)}, expected {wrong}") from None
+    for _, what, remedy in _together(checked, checked):
+        raise ValueError(f"{what}: {remedy}")
+    return Profile(**checked, source=profile.source)
+
+
+def _word(key: str, word: str) -> Any:
+    """A value as it was typed: what TOML makes of it when the key takes that, else the text itself."""
+    try:
+        value = tomllib.loads(f"v = {word}")["v"]
+        _CHECKS[key](value)
+    except (tomllib.TOMLDecodeError, _Wrong):
+        return word
+    return value
 
 
 def _shown(value: Any) -> str:

@@ -34,8 +34,10 @@ class Exit(enum.IntEnum):
 
 _MEANINGS = {
     Exit.OK: "done, nothing to complain about",
-    Exit.WARNINGS: "done, with warnings (`doctor`); a step failed or was refused, or the answer is no (`lab`)",
-    Exit.USAGE: "wrong arguments or configuration; or something is in the way (`doctor`: a check failed)",
+    Exit.WARNINGS: "done, with warnings (`doctor`); a step failed or was refused, or the answer is no (`lab`); the server has"
+    " failed (`launch`); something remains (`kill`)",
+    Exit.USAGE: "wrong arguments or configuration; or something is in the way: a check failed (`doctor`), a port or card is taken"
+    " (`launch`), it was not confirmed or is not allowed (`kill`)",
     Exit.CONNECTION: "the host could not be reached, or did not let us in",
     Exit.HOST: "the host was reached but cannot do it (no usable python3, a request refused)",
     Exit.INTERNAL: "an error of eagletui itself; the line names a crash log",
@@ -47,7 +49,7 @@ _ON_THE_HOST = frozenset(("no-python", "old-python", "minimal-python", "agent", 
 
 def exit_of(error: HostError) -> Exit:
     """The exit code of a failure told by the hosts' layer."""
-    if error.kind == "config":
+    if error.kind in ("config", "taken"):
         return Exit.USAGE
     return Exit.HOST if error.kind in _ON_THE_HOST else Exit.CONNECTION
 

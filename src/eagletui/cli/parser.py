@@ -87,9 +87,72 @@ def _lab(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--yes", action="store_true", help="with `remove`: do not ask")
 
 
+JOB = "its id, the beginning of one, or its name"
+
+
+def _launch(parser: argparse.ArgumentParser) -> None:
+    _connection(parser)
+    parser.add_argument("profile", metavar="PROFILE", help="the name of a profile; `eagletui profiles TARGET` lists them")
+    parser.add_argument("--wait", action="store_true", help="follow the load until the server is ready or has failed")
+    parser.add_argument(
+        "--set", metavar="KEY=VALUE", action="append", default=[],
+        help="change the profile for this launch: port=8001, env.NAME=text; an empty value takes a key away (repeatable)",
+    )  # fmt: skip
+    parser.add_argument("--dry-run", action="store_true", help="print what would be run, and start nothing")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
+
+
+def _logs(parser: argparse.ArgumentParser) -> None:
+    _connection(parser)
+    parser.add_argument("job", metavar="JOB", help=JOB)
+    parser.add_argument("-f", "--follow", action="store_true", help="go on with what comes, until the job has ended or ctrl+c")
+    parser.add_argument("--lines", metavar="N", type=_count, default=100, help="how many of the last lines to print first (100)")
+    parser.add_argument("--raw", action="store_true", help="the bytes as they are, with whatever could steer a terminal")
+
+
+def _count(word: str) -> int:
+    number = int(word)
+    if number < 0:
+        raise ValueError(word)
+    return number
+
+
+_count.__name__ = "number of lines"
+
+
+def _kill(parser: argparse.ArgumentParser) -> None:
+    _connection(parser)
+    parser.add_argument("job", metavar="JOB", help=JOB)
+    parser.add_argument("--now", action="store_true", help="without the time to end in good order: SIGKILL to all of it")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of text; needs --yes")
+
+
+def _remove(parser: argparse.ArgumentParser) -> None:
+    _connection(parser)
+    parser.add_argument("job", metavar="JOB", help=JOB)
+
+
+def _profiles(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("target", metavar="TARGET", help="the host whose profiles are meant; it is not connected to")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
+
+
+def _phases(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("log", metavar="LOG", help="a log of vLLM or SGLang on this machine, or - for stdin")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
+
+
 VERBS = (
     Verb("connect", "open the dashboard of a host", "eagletui.cli.connect", _connect),
     Verb("status", "print one snapshot: GPUs, host, servers, jobs, alerts", "eagletui.cli.status", _with_json),
+    Verb("launch", "start a server from a profile", "eagletui.cli.launch", _launch),
+    Verb("jobs", "list what runs on a host, and what ran", "eagletui.cli.jobs", _with_json),
+    Verb("logs", "print the end of a job's log, and follow it", "eagletui.cli.logs", _logs),
+    Verb("kill", "end a job, and prove that ports and memory are free again", "eagletui.cli.jobs", _kill),
+    Verb("remove", "delete the record and the log of a job that has ended", "eagletui.cli.jobs", _remove),
+    Verb("profiles", "list the profiles that can be launched on a host", "eagletui.cli.jobs", _profiles),
+    Verb("phases", "read an engine's log: phases, progress, ready or failed", "eagletui.cli.phases", _phases),
     Verb("doctor", "check what works between here and a host, and say how to mend the rest", "eagletui.cli.doctor", _with_json),
     Verb("lab", "build, show and remove a tiny real engine on this machine", "eagletui.cli.lab", _lab),
 )

@@ -7,10 +7,16 @@ from textwrap import wrap
 from typing import Any
 
 from eagletui import __version__, text
+from eagletui.cli.words import job_words
+from eagletui.commands.find import is_live
 from eagletui.records import GpuSample, HostSample, JobState
 from eagletui.store import Store
 
 WIDTH = 80
+WINDOW = "1 m"
+"""The window over which a server's work is told."""
+ENDED = 5
+"""How many of the jobs that have ended are listed as text."""
 _SERVER = "serve"
 _RANK = {"bad": 0, "warn": 1, "info": 2}
 
@@ -22,17 +28,36 @@ def as_object(store: Store) -> dict[str, Any]:
         "version": __version__,
         "target": store.connection.target or None,
         "host": _host_object(store),
-        "gpus": [_object(card) for card in store.gpus.cards] if store.gpus is not None else [],
+        "gpus": [as_plain(card) for card in store.gpus.cards] if store.gpus is not None else [],
         "gpus_problem": store.gpus.problem if store.gpus is not None else "no answer",
-        "servers": [_object(job) for job in jobs if job.kind == _SERVER],
-        "jobs": [_object(job) for job in jobs if job.kind != _SERVER],
+        "servers": [{**as_plain(job), **_measured(store, job)} for job in jobs if _serves(job)],
+        "jobs": [as_plain(job) for job in jobs if not _serves(job)],
         "alerts": [alert._asdict() for alert in sorted(store.alerts.values(), key=lambda a: (_RANK.get(a.severity, 3), a.wall))],
     }
 
 
+def _serves(job: JobState) -> bool:
+    """A server of which something runs; one that has ended is a job like any other."""
+    return job.kind == _SERVER and is_live(job)
+
+
+def _measured(store: Store, job: JobState) -> dict[str, Any]:
+    """What a server did in the newest `WINDOW` before its newest scrape, and how long its load may still take."""
+    view = store.servers.get(job.id)
+    window = view.window(WINDOW) if view is not None else None
+    eta = store.etas.get(job.id)
+    return {
+        "running": view.sample.running if view is not None else None,
+        "waiting": view.sample.waiting if view is not None else None,
+        "kv": view.sample.kv if view is not None else None,
+        "window": as_plain(window) if window is not None else None,
+        "eta": as_plain(eta) if eta is not None else None,
+    }
+
+
 def _host_object(store: Store) -> dict[str, Any]:
-    info = _object(store.info) if store.info is not None else {}
-    sample = _object(store.host) if store.host is not None else dict.fromkeys(HostSample._fields)
+    info = as_plain(store.info) if store.info is not None else {}
+    sample = as_plain(store.host) if store.host is not None else dict.fromkeys(HostSample._fields)
     board = store.gpus
     return {
         **info,
@@ -43,14 +68,14 @@ def _host_object(store: Store) -> dict[str, Any]:
     }
 
 
-def _object(record: Any) -> dict[str, Any]:
+def as_plain(record: Any) -> dict[str, Any]:
     """A record with all its fields, None where nothing is known; nested records likewise."""
     return {name: _plain(value) for name, value in record._asdict().items()}
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
-        return _object(value) if hasattr(value, "_fields") else [_plain(item) for item in value]
+        return as_plain(value) if hasattr(value, "_fields") else [_plain(item) for item in value]
     return value
 
 
@@ -124,21 +149,43 @@ def _card_line(card: GpuSample, name: str) -> str:
 
 
 def _job_lines(store: Store) -> Iterator[str]:
-    jobs = sorted(store.jobs.values(), key=lambda job: (job.ended is not None, -job.started))
-    for title, chosen in (("servers", [j for j in jobs if j.kind == _SERVER]), ("jobs", [j for j in jobs if j.kind != _SERVER])):
+    jobs = sorted(store.jobs.values(), key=lambda job: (not is_live(job), -job.started))
+    serving, others = [job for job in jobs if _serves(job)], [job for job in jobs if not _serves(job)]
+    past = [job for job in others if not is_live(job)]
+    for title, chosen in (("servers", serving), ("jobs", [job for job in others if is_live(job)] + past[:ENDED])):
         if not chosen:
             yield f"{title:<7} none"
         for number, job in enumerate(chosen):
             yield f"{title if number == 0 else '':<7} {_job_line(job)}"
+            if job in serving:
+                yield from (f"{'':<9}{line}" for line in _server_lines(store, job))
+    if len(past) > ENDED:
+        yield f"{'':<7} and {len(past) - ENDED} more that have ended"
 
 
 def _job_line(job: JobState) -> str:
-    state = job.health or job.state
-    if job.ended is not None and job.rc is not None:
-        state += f" ({job.rc})"
     port = f" :{job.port}" if job.port is not None else ""
     engine = " ".join(part for part in (job.engine, job.engine_version) if part)
-    return f"{text.pad(job.name, 20)} {engine or job.kind}{port} {state}  {job.detail or ''}"
+    return f"{text.pad(job.name, 20)} {engine or job.kind}{port} {job_words(job)}  {job.first_error or job.detail or ''}"
+
+
+def _server_lines(store: Store, job: JobState) -> Iterator[str]:
+    eta = store.etas.get(job.id)
+    if eta is not None:
+        yield f"~{text.clock(eta.low)} to {text.clock(eta.high)} left ({eta.basis})"
+    view = store.servers.get(job.id)
+    window = view.window(WINDOW) if view is not None else None
+    if view is None or window is None:
+        return
+    over = f"over {text.duration(window.seconds)}"
+    yield (
+        f"{text.number(view.sample.running)} running  {text.number(view.sample.waiting)} waiting  "
+        f"{text.number(window.generated_per_s, 1)} tok/s  {over}"
+    )
+    seen = window.acceptance
+    if seen is not None:
+        rate = None if seen.rate is None else 100 * seen.rate
+        yield f"acceptance {text.percent(rate, 1)}  length {text.number(seen.length, 2)}  k {text.number(job.k)}  {over}"
 
 
 def _alert_lines(store: Store) -> Iterator[str]:

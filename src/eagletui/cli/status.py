@@ -17,7 +17,7 @@ from eagletui.hosts.target import parse_target
 FIRST = 8.0
 """Seconds to wait for the first sample of each stream; a hanging driver must not hold the snapshot up for ever."""
 SECOND = 1.5
-"""Seconds after it for the host's second sample, from which its rates (cpu, network, disks) come."""
+"""Seconds after it for the host's second sample, from which its rates (cpu, network, disks) come, and the servers' scrapes."""
 STREAMS = ("host", "gpus", "jobs")
 INTERVALS = {"host": 0.7, "gpus": 1.0, "jobs": 2.0}
 
@@ -47,4 +47,17 @@ async def _sample(desk: Desk) -> None:
             await asyncio.gather(*(desk.watch.sample(name, 1) for name in STREAMS))
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(SECOND):
-            await desk.watch.sample("host", 2)
+            await asyncio.gather(desk.watch.sample("host", 2), _servers(desk))
+
+
+async def _servers(desk: Desk) -> None:
+    """Wait until the recorded scrapes of every server that is ready have been read."""
+    wanted = {job.id for job in desk.store.jobs.values() if job.state == "running" and job.health == "ready"}
+    changed = asyncio.Event()
+    unlisten = desk.store.listen(lambda topic: changed.set() if topic == "servers" else None)
+    try:
+        while wanted - desk.store.servers.keys():
+            changed.clear()
+            await changed.wait()
+    finally:
+        unlisten()

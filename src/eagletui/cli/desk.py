@@ -1,0 +1,82 @@
+"""What the verbs about jobs share: a desk with the job table, the words for a job, a live line of progress."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import shutil
+import sys
+import time
+from collections.abc import AsyncIterator, Iterable
+from typing import Any, TextIO
+
+from eagletui import __version__, text
+from eagletui.cli.parser import given_by
+from eagletui.commands import Desk, open_desk
+from eagletui.hosts.base import HostError
+from eagletui.hosts.prompts import TerminalPrompter
+from eagletui.hosts.target import parse_target
+
+FIRST = 8.0
+"""How long the job table may take to come."""
+
+
+@contextlib.asynccontextmanager
+async def seated(options: argparse.Namespace, streams: tuple[str, ...] = ("jobs",)) -> AsyncIterator[Desk]:
+    """A desk at the target, once its job table is there. Raises `HostError`."""
+    desk = await open_desk(parse_target(options.target), TerminalPrompter(), given_by(options), streams)
+    try:
+        try:
+            async with asyncio.timeout(FIRST):
+                await desk.watch.sample("jobs")
+        except TimeoutError:
+            raise HostError("jobs", "the host's list of jobs did not come", "try again", kind="agent") from None
+        refused = desk.store.alerts.get("stream:jobs")
+        if refused is not None:
+            raise HostError("jobs", refused.text, refused.remedy or "", kind="agent")
+        yield desk
+    finally:
+        await desk.close()
+
+
+def print_json(**document: Any) -> None:
+    print(json.dumps({"version": __version__, **document}, indent=2, allow_nan=False))
+
+
+def table(rows: Iterable[Iterable[str]]) -> list[str]:
+    """Rows as columns that are as wide as their widest cell; everything is made safe to print."""
+    cleaned = [[text.clean(cell) for cell in row] for row in rows]
+    widths = [max(text.cells(cell) for cell in column) for column in zip(*cleaned, strict=True)] if cleaned else []
+    return ["  ".join(text.pad(cell, width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cleaned]
+
+
+class LiveLine:
+    """One line that is written over on a terminal; elsewhere a new line whenever its ``key`` changes, at most every 10 s else."""
+
+    EVERY = 10.0
+
+    def __init__(self, out: TextIO | None = None) -> None:
+        self.out = out or sys.stderr
+        self.live = self.out.isatty()
+        self._told = float("-inf")
+        self._key: object = None
+        self._open = False
+
+    def show(self, line: str, key: object) -> None:
+        if self.live:
+            width = shutil.get_terminal_size().columns - 1
+            self.out.write("\r\x1b[K" + text.fold(text.clean(line), width))
+            self._open = True
+        elif key != self._key or time.monotonic() - self._told >= self.EVERY:
+            self.out.write(text.clean(line) + "\n")
+            self._key, self._told = key, time.monotonic()
+        self.out.flush()
+
+    def end(self) -> None:
+        """Take the live line away, so that what is printed next begins a line."""
+        if self._open:
+            self.out.write("\r\x1b[K")
+            self.out.flush()
+            self._open = False

@@ -1,0 +1,183 @@
+"""``eagletui jobs|kill|remove|profiles``: what runs on a host and ran before, and ending it."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import time
+from collections.abc import Iterable, Iterator
+
+from eagletui import text
+from eagletui.cli.desk import LiveLine, print_json, seated, table
+from eagletui.cli.errors import Exit, say
+from eagletui.cli.snapshot import as_plain
+from eagletui.cli.words import job_words
+from eagletui.commands import Desk, kill, kill_plan, may_change, remove_job
+from eagletui.commands.find import find_job, is_live
+from eagletui.hosts.base import HostError
+from eagletui.hosts.target import parse_target
+from eagletui.profiles import load_profiles
+from eagletui.records import JobState, KillPlan, KillReport
+
+TRIES = 3
+"""How often a kill is confirmed anew, when the processes change between the list and the answer."""
+
+
+def run(options: argparse.Namespace) -> int:
+    if options.verb == "profiles":
+        return _profiles(options)
+    return asyncio.run({"jobs": _jobs, "kill": _kill, "remove": _remove}[options.verb](options))
+
+
+# ----------------------------------------------------------------------------------------------------------------- jobs
+
+
+async def _jobs(options: argparse.Namespace) -> int:
+    async with seated(options) as desk:
+        jobs = sorted(desk.store.jobs.values(), key=lambda job: (not is_live(job), -job.started))
+        if options.json:
+            print_json(target=options.target, jobs=[as_plain(job) for job in jobs])
+        else:
+            print("\n".join(_table(jobs)) or "no jobs")
+    return Exit.OK
+
+
+def _table(jobs: Iterable[JobState]) -> list[str]:
+    rows = [("ID", "NAME", "STATE", "STARTED", "TOOK", "WHAT")]
+    for job in jobs:
+        what = " ".join(part for part in (job.engine or job.kind, f":{job.port}" if job.port else "") if part)
+        took = text.duration(job.ended - job.started) if job.ended is not None else ""
+        started = time.strftime("%m-%d %H:%M", time.localtime(job.started))
+        why = job.first_error or job.detail or ""
+        rows.append((job.id, job.name, job_words(job), started, took, text.fold(f"{what}  {text.clean(why)}".rstrip(), 100)))
+    return table(rows) if len(rows) > 1 else []
+
+
+# ----------------------------------------------------------------------------------------------------------------- kill
+
+
+async def _kill(options: argparse.Namespace) -> int:
+    async with seated(options, ("jobs", "gpus")) as desk:
+        may_change(desk, "kill")
+        job = find_job(desk.store.jobs.values(), options.job)
+        if job.gpus:
+            await desk.watch.sample("gpus")
+        for _ in range(TRIES):
+            try:
+                plan = await kill_plan(desk, job.id)
+            except HostError as error:
+                if error.kind != "absent":
+                    raise
+                return _nothing_to_end(options, job)
+            if not options.json:
+                print("\n".join(plan_lines(plan)))
+            if not options.yes and not await _confirmed(f"end {plan.name}?"):
+                return Exit.USAGE
+            try:
+                return _told(options, await _followed(desk, plan, options.now))
+            except HostError as error:
+                if error.kind != "replaced":
+                    raise
+                say(str(error))
+        raise HostError("kill", f"the processes of {job.name} change all the time", "try --yes", kind="config")
+
+
+def _nothing_to_end(options: argparse.Namespace, job: JobState) -> int:
+    if options.json:
+        return _told(options, KillReport(job.id, True, rc=job.rc))
+    print(text.clean(f"nothing of {job.name} ({job.id}) runs"))
+    return Exit.OK
+
+
+def plan_lines(plan: KillPlan) -> Iterator[str]:
+    """What a kill would end and free, and what it costs."""
+    yield text.clean(f"{plan.name} ({plan.job}), up {text.duration(plan.uptime)}")
+    yield from (
+        "  " + line
+        for line in table(
+            (str(victim.pid), "main" if victim.main else "", text.size(victim.rss), text.fold(text.clean(victim.command), 90))
+            for victim in plan.processes
+        )
+    )
+    freed = [f"GPU memory {text.size(plan.gpu_memory)}"] if plan.gpu_memory else []
+    freed += [f"port {plan.port}"] if plan.listening else []
+    freed += [*plan.shm, *plan.tmp]
+    if freed:
+        yield "  frees " + ", ".join(text.clean(item) for item in freed)
+    for suspect in plan.suspects:
+        yield text.clean(
+            f"  on its cards, not its own, left alone: pid {suspect.pid} {suspect.user or ''} {suspect.command or ''}"
+        )
+    if plan.cost is not None:
+        yield f"  loading it took {text.duration(plan.cost)}"
+
+
+async def _confirmed(question: str) -> bool:
+    if not sys.stdin.isatty():
+        say("kill: this is no terminal to ask in - give --yes to end it without a question")
+        return False
+    print(f"{text.clean(question)} [y/N] ", end="", flush=True)
+    # a thread, so that the connection stays alive meanwhile
+    answer = await asyncio.to_thread(sys.stdin.readline)
+    return answer.strip().lower() in ("y", "yes")
+
+
+async def _followed(desk: Desk, plan: KillPlan, now: bool) -> KillReport:
+    line = LiveLine()
+
+    def show(topic: str) -> None:
+        job = desk.store.jobs.get(plan.job)
+        if topic == "jobs" and job is not None and job.state == "stopping" and job.detail:
+            line.show(job.detail, job.detail.partition(",")[0])
+
+    unlisten = desk.store.listen(show)
+    try:
+        return await kill(desk, plan, now=now)
+    except asyncio.CancelledError:
+        line.end()
+        say(f"kill: not waited for; {plan.name} goes on ending: eagletui jobs {desk.target}")
+        raise
+    finally:
+        unlisten()
+        line.end()
+
+
+def _told(options: argparse.Namespace, report: KillReport) -> int:
+    if options.json:
+        print_json(target=options.target, **as_plain(report))
+    else:
+        for item in report.released:
+            print(f"released: {text.clean(item)}")
+        if report.gpu_memory and report.done:
+            print(text.clean(report.gpu_memory))
+        for item in report.remaining:
+            print(f"REMAINS:  {text.clean(item)}")
+        print(f"{'ended' if report.done else 'not all of it ended'} after {report.seconds or 0:.1f} s")
+    return Exit.OK if report.done else Exit.WARNINGS
+
+
+async def _remove(options: argparse.Namespace) -> int:
+    async with seated(options) as desk:
+        job = find_job(desk.store.jobs.values(), options.job, strict=True)
+        await remove_job(desk, job.id)
+        print(text.clean(f"removed {job.name} ({job.id}) and its log"))
+    return Exit.OK
+
+
+# ------------------------------------------------------------------------------------------------------------- profiles
+
+
+def _profiles(options: argparse.Namespace) -> int:
+    found, notices = load_profiles(parse_target(options.target).host)
+    if options.json:
+        print_json(
+            target=options.target,
+            profiles=[{**profile.as_dict(), "source": profile.source} for profile in found.values()],
+            notices=[{**notice._asdict(), "file": str(notice.file)} for notice in notices],
+        )
+        return Exit.OK
+    print("\n".join(table((profile.name, profile.engine, profile.description, profile.source) for profile in found.values())))
+    for notice in notices:
+        say(f"{notice.file}:{notice.line or 1}: {notice.what} - {notice.remedy}")
+    return Exit.OK

@@ -1,0 +1,155 @@
+"""``eagletui launch TARGET PROFILE``: start a server from a profile, and with ``--wait`` follow it until it is ready."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import shlex
+import time
+from difflib import get_close_matches
+
+from eagletui import text
+from eagletui.cli.desk import LiveLine, print_json, seated
+from eagletui.cli.errors import Exit, say
+from eagletui.cli.snapshot import as_plain
+from eagletui.commands import Desk, LaunchPlan, launch, may_change, plan_launch, profiles, wait_ready
+from eagletui.commands.jobs import is_ready
+from eagletui.engines.events import PHASE_LABELS
+from eagletui.hosts.base import HostError
+from eagletui.hosts.prompts import TerminalPrompter
+from eagletui.profiles import Profile, with_changes
+from eagletui.records import JobState
+from eagletui.views.loading import running_phase, silence
+from eagletui.views.serving import elapsed, since_jobs
+
+TICK = 0.5
+
+
+def run(options: argparse.Namespace) -> int:
+    return asyncio.run(_launch(options))
+
+
+async def _launch(options: argparse.Namespace) -> int:
+    async with seated(options, ("jobs", "gpus")) as desk:
+        if not options.dry_run:
+            may_change(desk, "launch")
+        plan = await plan_launch(desk, await asyncio.to_thread(_profile, desk, options))
+        for warning in plan.warnings:
+            say(f"warning: {warning}")
+        if options.dry_run:
+            _show(options, plan)
+            return Exit.OK
+        secrets = {name: os.environ.get(name) or await _asked(name) for name in plan.secrets}
+        state = await launch(desk, plan, secrets)
+        if options.wait and state.state != "failed_to_exec":
+            state = await _followed(desk, state)
+        return _told(options, state)
+
+
+def _profile(desk: Desk, options: argparse.Namespace) -> Profile:
+    found, notices = profiles(desk)
+    profile = found.get(options.profile)
+    if profile is not None:
+        try:
+            return with_changes(profile, options.set)
+        except ValueError as error:
+            raise HostError("--set", str(error), "see docs/profiles.md", kind="config") from None
+    for notice in notices:
+        if notice.file.stem == options.profile:
+            raise HostError("profile", f"{notice.file}:{notice.line or 1}: {notice.what}", notice.remedy, kind="config")
+    near = get_close_matches(options.profile, found, 1)
+    remedy = f"did you mean {near[0]!r}?" if near else f"`eagletui profiles {desk.target}` lists them"
+    raise HostError("profile", f"there is no profile {options.profile!r} for {desk.target}", remedy, kind="config")
+
+
+async def _asked(name: str) -> str:
+    return await TerminalPrompter().secret(f"{name} (not shown, kept nowhere)") or ""
+
+
+def _show(options: argparse.Namespace, plan: LaunchPlan) -> None:
+    if options.json:
+        shown = {key: plan.spec.get(key) for key in ("name", "engine", "model", "drafter", "k", "port", "gpus", "cwd")}
+        print_json(
+            target=options.target, job=plan.job, **shown, command=list(plan.command), env=plan.env, secrets=list(plan.secrets),
+            missing=list(plan.missing), warnings=list(plan.warnings),
+        )  # fmt: skip
+        return
+    print(text.clean(f"cd {shlex.quote(str(plan.spec['cwd']))}"))
+    for name, value in plan.env.items():
+        shown_value = "(from your environment)" if name in plan.secrets else shlex.quote(value)
+        print(text.clean(f"{name}={shown_value}"))
+    print(text.clean(shlex.join(plan.command), 1 << 16))
+
+
+# ----------------------------------------------------------------------------------------------------------- following it
+
+
+async def _followed(desk: Desk, state: JobState) -> JobState:
+    line = LiveLine()
+    line.show(f"{state.name} ({state.id}) runs as pid {state.pid}", "started")
+
+    def show() -> None:
+        now = desk.store.jobs.get(state.id)
+        if now is not None:
+            line.show(progress(desk, now), (now.phase, now.health))
+
+    async def tick() -> None:
+        while True:
+            await asyncio.sleep(TICK)
+            show()
+
+    ticking = asyncio.create_task(tick())
+    try:
+        return await wait_ready(desk, state.id, lambda _state: show())
+    except asyncio.CancelledError:
+        line.end()
+        say(f"launch: not waited for; {state.name} goes on loading: eagletui logs {desk.target} {state.id} -f")
+        raise
+    finally:
+        ticking.cancel()
+        line.end()
+
+
+def progress(desk: Desk, job: JobState) -> str:
+    """One line: what a load is at, how far, for how long, and how long it may still take."""
+    now = time.monotonic()
+    link = desk.store.connection
+    if link.state not in ("online", "stale"):
+        return f"{job.name}  {link.state}: {link.why or 'no connection'}"
+    parts = [job.name, text.clock(elapsed(desk.store, job, now))]
+    phase = running_phase(job)
+    if job.health == "ready":
+        parts.append("ready")
+    elif phase is not None:
+        parts.append(PHASE_LABELS.get(phase.id, phase.id) + (f" ({phase.role})" if phase.role else ""))
+        if phase.total and phase.done is not None:
+            parts.append(f"{phase.done:.0f}/{phase.total:.0f} {phase.unit or ''}".rstrip())
+    else:
+        parts.append(job.health or job.state)
+    eta = desk.store.etas.get(job.id)
+    if eta is not None:
+        parts.append(f"~{text.clock(eta.low)} to {text.clock(eta.high)} left ({eta.basis})")
+    quiet = silence(job, since_jobs(desk.store, now) or 0.0)
+    if quiet is not None and quiet.too_long and job.health != "ready":
+        parts.append(f"silent for {text.duration(quiet.seconds)}")
+    return "  ".join(parts)
+
+
+def _told(options: argparse.Namespace, state: JobState) -> int:
+    failed = state.state not in ("launching", "running") or (options.wait and not is_ready(state))
+    if options.json:
+        outcome = "failed" if failed else "ready" if is_ready(state) else "started"
+        print_json(target=options.target, outcome=outcome, job=as_plain(state))
+    elif not failed:
+        where = f" on port {state.port}" if state.port else ""
+        took = f"ready in {text.duration(state.ready_seconds)}" if is_ready(state) else f"started as pid {state.pid}"
+        print(text.clean(f"{state.name} ({state.id}): {took}{where}"))
+    if failed:
+        if state.rc is not None and state.rc != 127:
+            end = f"ended with status {state.rc}" if state.rc >= 0 else f"ended by signal {-state.rc}"
+        else:
+            end = state.state.replace("_", " ")
+        why = state.first_error or state.detail or end
+        say(f"launch: {state.name} ({state.id}) failed: {why} - eagletui logs {options.target} {state.id}")
+    return Exit.WARNINGS if failed else Exit.OK
