@@ -75,6 +75,17 @@ def fresh(doc: Doc) -> bool:
     return bool(doc["cards"]) and "stale_since" not in doc and "problem" not in doc
 
 
+def test_what_may_be_an_alert_is_known_with_the_second_sample(start: Start) -> None:
+    """A snapshot takes two samples: errors of any card must be in it."""
+    source = start("card 6 ecc 3", "card 7 rows 2", "card 3 recovery 1")
+    first = source.until(lambda doc: doc["cards"], "cards")
+    second = source.until(lambda doc: doc["boot"] != first["boot"], "the second sample")
+    assert all("ecc_uncorrected" in card and "recovery" in card for card in second["cards"].values())
+    assert second["cards"][uuid(6)]["ecc_uncorrected"] == 3
+    assert second["cards"][uuid(7)]["rows_pending"] is True
+    assert second["cards"][uuid(3)]["recovery"] != "none"
+
+
 def test_eight_healthy_cards(start: Start) -> None:
     running = start()
     board = board_from_doc(running.until(complete, "all groups"))

@@ -47,7 +47,9 @@ PERIODS = {
     "health": 60.0,
     "energy": 120.0,
 }
-_SECOND_SAMPLE = ("health", "energy", "cooling")  # the dear ones wait a moment, so that the first picture comes at once
+# The dear ones wait, so that the first picture comes at once: what may be an alert until the second sample, the others in turn.
+_SECOND_SAMPLE = ("health",)
+_IN_TURN = ("energy", "cooling")
 
 
 class _Card:
@@ -307,14 +309,14 @@ class GpuSource(Source):
             card.due["lost"] = now + self.timing.lost
             return ["fast"]
         groups = ["fast"]
-        first = not card.due
         for group, period in PERIODS.items():
             every = 0.0 if group == "traffic" and self._traffic else period
-            if first and group in _SECOND_SAMPLE:
-                card.due[group] = now + self._interval * (0.5 + card.number % 4)
-            elif now + 0.4 * self._interval >= card.due.get(group, 0.0):
+            due = card.due.get(group)
+            if due is None and group in _SECOND_SAMPLE + _IN_TURN:
+                card.due[group] = now + self._interval * (0.5 + (card.number % 4 if group in _IN_TURN else 0))
+            elif due is None or now + 0.4 * self._interval >= due:
                 # the first turn is cut short by a different part for each card, so that they take turns from then on
-                card.due[group] = now + every * (0.5 + card.number % 8 / 8.0 if first else 1.0)
+                card.due[group] = now + every * (1.0 if group in card.groups else 0.5 + card.number % 8 / 8.0)
                 groups.append(group)
         if not self._traffic and card.number in self._slow_call:
             card.groups.pop("traffic", None)
