@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 EVERYWHERE, LIST, DIALOG = "everywhere", "list", "dialog"
+SERVING, WINDOWED = "serving", "windowed"
+"""Scopes of several screens: those of one serving job, and those of them that show a window of time."""
 NEVER = frozenset(("ctrl+a", "ctrl+b", "ctrl+s", "ctrl+z", "ctrl+q", "ctrl+c"))
 """Keys that are not ours: tmux, screen, flow control, suspend; and the two that Textual keeps for leaving and copying."""
 
@@ -55,6 +57,30 @@ ACTIONS: tuple[Action, ...] = (
         screen=("gpus", "eagletui.screens.gpus:Gpus"),
     ),
     Action(
+        "load",
+        ("3",),
+        "Load",
+        "A server on its way to ready: phases, what still moves, how long yet",
+        footer=False,
+        screen=("load", "eagletui.screens.load:Load"),
+    ),
+    Action(
+        "throughput",
+        ("4",),
+        "Throughput",
+        "Tokens per second, requests, KV cache and latencies of a server",
+        footer=False,
+        screen=("throughput", "eagletui.screens.throughput:Throughput"),
+    ),
+    Action(
+        "acceptance",
+        ("5",),
+        "Acceptance",
+        "What becomes of the drafter's tokens, and whether it pays",
+        footer=False,
+        screen=("acceptance", "eagletui.screens.acceptance:AcceptancePage"),
+    ),
+    Action(
         "jobs",
         ("7",),
         "Jobs",
@@ -76,6 +102,10 @@ ACTIONS: tuple[Action, ...] = (
     Action("first", ("home",), "first", "First row", LIST, 90, footer=False, palette=False),
     Action("last", ("end",), "last", "Last row", LIST, 90, footer=False, palette=False),
     Action("show_all", ("escape",), "show all", "End a filter", LIST, 91, footer=False, palette=False),
+    # on the screens of a serving job
+    Action("next_server", ("right_square_bracket", "right"), "next server", "Show the next serving job", SERVING, 12),
+    Action("previous_server", ("left_square_bracket", "left"), "previous", "Show the serving job before", SERVING, 13, footer=False),
+    Action("window", ("w",), "window", "Show the next window of time: 10 s, 1 m, 10 m, all", WINDOWED, 11),
     # everywhere
     Action("acknowledge", ("a",), "acknowledge", "Acknowledge the alert under the cursor, else the newest one", order=40),
     Action("next_list", ("tab",), "next list", "Go to the next list of the screen", order=45, footer=False, palette=False),
@@ -102,6 +132,8 @@ _GLYPHS = {
     "space": "space",
     "plus": "+",
     "minus": "-",
+    "left_square_bracket": "[",
+    "right_square_bracket": "]",
 }
 _NAMED = re.compile(
     r"(?:f(?:[1-9]|1\d|2[0-4])|enter|escape|tab|space|backspace|delete|insert|home|end|pageup|pagedown|up|down|left|right"
@@ -177,7 +209,7 @@ def _meet(one: Action, other: Action) -> bool:
     """Whether two actions can be live at once. A dialog has its keys for itself."""
     if DIALOG in (one.scope, other.scope):
         return one.scope == other.scope
-    shared = (EVERYWHERE, LIST)
+    shared = (EVERYWHERE, LIST, SERVING, WINDOWED)
     return one.scope in shared or other.scope in shared or one.scope == other.scope
 
 
@@ -189,7 +221,14 @@ def live(scopes: Iterable[str], *, readonly: bool = False) -> list[Action]:
 
 def sections() -> list[tuple[str, list[Action]]]:
     """The table by heading, for the help screen and the documentation."""
-    titles = {"screens": "Screens", LIST: "In a list", EVERYWHERE: "Everywhere", DIALOG: "In a dialog"}
+    titles = {
+        "screens": "Screens",
+        LIST: "In a list",
+        SERVING: "On the screens of a server",
+        WINDOWED: "On the screens Throughput and Acceptance",
+        EVERYWHERE: "Everywhere",
+        DIALOG: "In a dialog",
+    }
     groups: dict[str, list[Action]] = {title: [] for title in titles.values()}
     for action in ACTIONS:
         where = "Screens" if action.screen else titles.get(action.scope) or f"On the screen {BY_ID[action.scope].label}"

@@ -188,7 +188,7 @@ class EagleApp(App[int]):
 
     def live_actions(self) -> list[Action]:
         """What the keys do now, for footer and palette."""
-        scopes = [EVERYWHERE, self.page_name]
+        scopes = [EVERYWHERE, self.page_name, *(self.page.scopes if self.page is not None else ())]
         if isinstance(self.screen_stack[0].focused, Table):
             scopes.append(LIST)
         if len(self.screen_stack) > 1 and isinstance(self.screen, Reader):
@@ -203,6 +203,8 @@ class EagleApp(App[int]):
         focused = self.screen_stack[0].focused
         if action.scope == LIST and isinstance(focused, Table):
             await self.run_action(f"table_{id_}", focused)
+        elif self.page is not None and action.scope in self.page.scopes:
+            await self.run_action(id_, self.page)
         else:
             await self.run_action(_binding(action).action, self)
 

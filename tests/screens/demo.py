@@ -269,7 +269,9 @@ class FailingWatcher(Watcher):
 async def show(name: str) -> int:
     from eagletui.app import EagleApp
 
-    store = STORES["board" if name == "crash" else name]()
+    from tests.screens.serving_demo import SERVING_STORES
+
+    store = {**STORES, **SERVING_STORES}["board" if name == "crash" else name]()
     desk = DeskDouble()
     if name == "crash":
         desk.watch = FailingWatcher()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from textual.pilot import Pilot
 
-from eagletui.actions import ACTIONS, DIALOG, LIST, SCREENS, Action
+from eagletui.actions import ACTIONS, DIALOG, LIST, SCREENS, SERVING, WINDOWED, Action
 from eagletui.app import EagleApp
 from eagletui.widgets.dialog import Reader
 from eagletui.widgets.table import Table
@@ -28,8 +28,9 @@ class Before:
 
     def __init__(self, app: EagleApp) -> None:
         self.app = app
-        self.row = table(app).cursor_key
-        self.order = [row.key for row in table(app).shown]
+        self.row = table(app).cursor_key if isinstance(app.focused, Table) else None
+        self.order = [row.key for row in table(app).shown] if self.row else []
+        self.server, self.window = app.store.selected, app.store.window
 
 
 def _moved(before: Before) -> bool:
@@ -58,6 +59,9 @@ CHECKS: dict[str, Callable[[Before], bool]] = {
     "acknowledge": lambda b: sum(alert.acknowledged for alert in b.app.store.alerts.values()) == 1,
     "next_list": lambda b: b.app.focused is not None and b.app.focused.id == "card-processes",
     "previous_list": lambda b: b.app.focused is not None and b.app.focused.id != "cards",
+    "next_server": lambda b: b.app.store.selected not in (None, b.server),
+    "previous_server": lambda b: b.app.store.selected not in (None, b.server),
+    "window": lambda b: (b.window, b.app.store.window) == ("1 m", "10 m"),
     "help": lambda b: isinstance(b.app.screen, Reader) and b.app.screen.heading == "Keys",
     "palette": lambda b: type(b.app.screen).__name__ == "CommandPalette",
     "quit": lambda b: b.app._exit,
@@ -73,9 +77,10 @@ def test_every_row_of_the_table_has_a_check() -> None:
 async def test_the_key_does_it(action: Action, dashboard: Opener) -> None:
     async with dashboard(board_store(seconds=3)) as pilot:
         app = app_of(pilot)
-        await pilot.press("7" if action.id == "overview" else "2")
+        start = "7" if action.id == "overview" else {SERVING: "3", WINDOWED: "4"}.get(action.scope, "2")
+        await pilot.press(start)
         await pilot.pause()
-        if action.id != "overview":
+        if start == "2":
             table(app).move(3)
             await pilot.pause()
             before = Before(app)

@@ -29,9 +29,13 @@ class Desk(Protocol):
 
 
 class Page(Vertical):
-    """One screen. ``looks`` names the topics to be sampled more often while it is shown."""
+    """One screen. ``looks`` names the topics to be sampled more often while it is shown, ``scopes`` further scopes of actions."""
 
-    looks: ClassVar[tuple[str, ...]] = ()
+    scopes: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def looks(self) -> tuple[str, ...]:
+        return ()
 
     @property
     def store(self) -> Store:

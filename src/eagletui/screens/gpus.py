@@ -227,7 +227,9 @@ class HostProcesses(Table):
 class Gpus(Page):
     """Cards above, their history where there is room, processes below."""
 
-    looks = ("processes",)
+    @property
+    def looks(self) -> tuple[str, ...]:
+        return ("processes",)
 
     def compose(self) -> ComposeResult:
         yield Summary()

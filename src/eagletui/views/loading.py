@@ -9,8 +9,9 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from eagletui.records import GpuSample, JobState, LogLine, Phase
-from eagletui.store import Series
+from eagletui.records import Eta, GpuSample, JobState, LogLine, Phase
+from eagletui.store import Series, Store
+from eagletui.views.serving import elapsed, since_jobs
 
 Key = tuple[str, str | None]
 
@@ -232,3 +233,87 @@ def who_failed(job: JobState, lines: Sequence[LogLine]) -> str | None:
     if not wanted:
         return None
     return next((line.process for line in lines if line.process and wanted[:200] in line.text), None)
+
+
+def squeezed(steps: Sequence[Step], most: int) -> list[Step]:
+    """The steps in at most ``most`` rows: the oldest done ones become one row, then the farthest ones ahead."""
+    steps = list(steps)
+    if len(steps) <= most:
+        return steps
+    done = next((i for i, step in enumerate(steps) if step.state != "done"), len(steps))
+    fold = min(done, len(steps) - most + 1)
+    if fold >= 2:
+        steps = [_together(steps[:fold]), *steps[fold:]]
+    ahead = next((i for i, step in enumerate(steps) if step.state == "ahead"), len(steps))
+    fold = min(len(steps) - ahead, len(steps) - most + 1)
+    if len(steps) > most and fold >= 2:
+        steps = [*steps[:-fold], _together(steps[-fold:])]
+    return steps
+
+
+def _together(steps: Sequence[Step]) -> Step:
+    def total(values: Iterable[float | None]) -> float | None:
+        known = [value for value in values if value is not None]
+        return sum(known) if known else None
+
+    name = f"{len(steps)} phases"
+    return Step(name, None, steps[0].state, total(step.spent for step in steps), total(step.usual for step in steps))
+
+
+class Work(NamedTuple):
+    """Signs of work that do not come from the log: bytes read per second, card memory's growth per second, cpu percent."""
+
+    read: float | None = None
+    filled: float | None = None
+    cpu: float | None = None
+
+    @property
+    def any(self) -> bool | None:
+        """Whether something moves; None when none of the signs is known."""
+        signs = [
+            None if self.read is None else self.read > READ_LEAST,
+            None if self.filled is None else self.filled > FILLED_LEAST,
+            None if self.cpu is None else self.cpu > CPU_LEAST,
+        ]
+        known = [sign for sign in signs if sign is not None]
+        return any(known) if known else None
+
+
+READ_LEAST, FILLED_LEAST, CPU_LEAST = 1e6, 1e7, 5.0
+"""Below these a load is told to stand still: bytes read and card memory filled per second, percent of one core."""
+
+
+def work_of(store: Store, job: JobState) -> Work:
+    """The signs of work of a load now."""
+    read = growth(store.series.get(("job", job.id, "bytes_read")), store.jobs_boot) if store.jobs_boot is not None else None
+    filled = None
+    if store.gpus is not None:
+        rates = [growth(store.series.get(("gpu", card.uuid, "mem_used")), store.gpus.boot) for card in job_cards(store, job)]
+        known = [rate for rate in rates if rate is not None]
+        filled = sum(known) if known else None
+    return Work(read, filled, job.cpu)
+
+
+def job_cards(store: Store, job: JobState) -> list[GpuSample]:
+    return cards_of(job, store.gpus.cards) if store.gpus is not None else []
+
+
+def silence_of(store: Store, job: JobState, now: float) -> Silence | None:
+    """The silence of a load now; ``now`` by this machine's monotonic clock."""
+    phase = running_phase(job)
+    step = last_step(store.series.get(("job", job.id, f"{phase.id} {phase.role}"))) if phase is not None else None
+    return silence(job, since_jobs(store, now) or 0.0, step)
+
+
+def steps_of(store: Store, job: JobState, now: float) -> list[Step]:
+    """The phases of a load now."""
+    return timeline(job, elapsed(store, job, now), store.usual.get(job.id, {}))
+
+
+def eta_of(store: Store, job: JobState, now: float) -> Eta | None:
+    """The estimate of a load, less the time since it was made."""
+    eta = store.etas.get(job.id)
+    since = since_jobs(store, now)
+    if eta is None or since is None:
+        return eta
+    return Eta(max(0.0, eta.seconds - since), max(0.0, eta.low - since), max(0.0, eta.high - since), eta.basis)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
-from eagletui.records import JobState, ServerSample, ServerView, ServerWindow
+from eagletui.engines.command import ServerFacts, parse_command
+from eagletui.records import Acceptance, JobState, ServerSample, ServerView, ServerWindow
+from eagletui.speculation import conditional_from_joint, first_position_word
 from eagletui.store import Store
 
 LABELS: tuple[str, ...] = ("10 s", "1 m", "10 m", "all")
@@ -147,3 +150,30 @@ def ready_for(store: Store, job: JobState, now: float) -> float | None:
     """How long a server has been ready."""
     spent = elapsed(store, job, now)
     return None if spent is None or job.ready_seconds is None else max(0.0, spent - job.ready_seconds)
+
+
+def tensor_parallel(job: JobState) -> int | None:
+    """Over how many cards a server splits each layer; None when its command is not one that is understood."""
+    facts = _facts(job.command)
+    return facts.tp if facts is not None else None
+
+
+@lru_cache(maxsize=32)
+def _facts(command: tuple[str, ...]) -> ServerFacts | None:
+    return parse_command(command)
+
+
+def conditional(acceptance: Acceptance) -> tuple[float | None, ...]:
+    """The acceptance of each position given that those before it were accepted; None where no step got that far."""
+    return conditional_from_joint(acceptance.per_position)
+
+
+HINT_STEPS = 200
+"""Verify steps in a window below which its first position is not judged."""
+
+
+def first_position(acceptance: Acceptance) -> str | None:
+    """What the first position points at (`speculation.first_position_word`); None where too little was drafted to say."""
+    if not acceptance.per_position or acceptance.verify_steps < HINT_STEPS:
+        return None
+    return first_position_word(acceptance.per_position[0])

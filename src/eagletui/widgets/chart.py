@@ -30,8 +30,14 @@ class Curve(NamedTuple):
     style: str = "good"
 
 
-def plot(curves: Sequence[Curve], width: int, height: int, low: float, high: float) -> list[Line]:
-    """A chart of exactly ``height`` lines of at most ``width`` cells, the y axis from ``low`` to ``high``. Blocks: 5-15 ms."""
+def plot(
+    curves: Sequence[Curve], width: int, height: int, low: float, high: float, span: tuple[float, float] | None = None
+) -> list[Line]:
+    """A chart of exactly ``height`` lines of at most ``width`` cells, the y axis from ``low`` to ``high``. Blocks: 5-15 ms.
+
+    The x axis goes over ``span``, else over the data.
+    """
+    styles = list(dict.fromkeys(curve.style for curve in curves))
     with _LOCK:
         import plotext
 
@@ -40,21 +46,23 @@ def plot(curves: Sequence[Curve], width: int, height: int, low: float, high: flo
         figure.clear()
         figure.plot_size(width, height)
         figure.theme("colorless")
-        for number, curve in enumerate(curves, 1):
+        for curve in curves:
             times, values = thin_pairs(curve.times, curve.values, max(1, width - 6))
             if times:
-                signal = figure.signal(times, values, marker=plotext.marker("braille", number))
+                signal = figure.signal(times, values, marker=plotext.marker("braille", 1 + styles.index(curve.style)))
                 signal.lines()
                 figure.draw(signal)
         figure.ruler("y", "left").lim(low, high)
+        if span is not None:
+            figure.ruler("x", "lower").lim(*span)
         figure.axes(False, axis="x", side="upper")
         figure.axes(False, axis="y", side="right")
         drawn = str(figure.build())
-    return [_line(text, curves) for text in drawn.split("\n")[:height]]
+    return [_line(text, styles) for text in drawn.split("\n")[:height]]
 
 
-def _line(text: str, curves: Sequence[Curve]) -> Line:
-    """plotext's colours are the curves' numbers: each becomes that curve's style, everything else is axis."""
+def _line(text: str, styles: Sequence[str]) -> Line:
+    """plotext's colours are numbers of styles: each becomes that style, everything else is axis."""
     out: Line = []
     style = "dim"
     at = 0
@@ -63,7 +71,7 @@ def _line(text: str, curves: Sequence[Curve]) -> Line:
             out.append((clean(text[at : found.start()]), style))
         colour = _COLOUR.search(found.group(1))
         number = int(colour.group(1)) if colour else 0
-        style = curves[number - 1].style if 1 <= number <= len(curves) else "dim"
+        style = styles[number - 1] if 1 <= number <= len(styles) else "dim"
         at = found.end()
     if text[at:]:
         out.append((clean(text[at:]), style))
@@ -74,6 +82,7 @@ class Chart(Panel):
     """Subclasses give `curves` and `title` (which names both axes and the window); drawn only while visible."""
 
     low, high = 0.0, 100.0
+    span: tuple[float, float] | None = None
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name for it
         super().__init__(id=id)
@@ -101,7 +110,7 @@ class Chart(Panel):
 
     async def _draw(self, curves: Sequence[Curve], width: int, height: int) -> None:
         try:
-            self._drawn = await asyncio.to_thread(plot, curves, width, height, self.low, self.high)
+            self._drawn = await asyncio.to_thread(plot, curves, width, height, self.low, self.high, self.span)
         except Exception as error:  # noqa: BLE001 - a chart is not worth the dashboard; it says so in its place
             log.exception("the chart could not be drawn")
             self._drawn = [[("! ", "bad"), (clean(f"no chart: {type(error).__name__}: {error}", 200), "bad")]]

@@ -1,0 +1,313 @@
+"""How a serving job, its windows and its acceptance are put into words. Pure functions of store and records."""
+
+from __future__ import annotations
+
+from eagletui.records import Acceptance, JobState, Percentiles, ServerView
+from eagletui.screens.words import job_state
+from eagletui.store import Store
+from eagletui.text import MISSING, clean, duration, known, number, percent
+from eagletui.views.serving import (
+    LABELS,
+    Shown,
+    conditional,
+    current,
+    elapsed,
+    first_position,
+    is_loading,
+    ready_for,
+    servers,
+    tensor_parallel,
+)
+from eagletui.widgets.bars import gauge
+from eagletui.widgets.paint import Line, fit, joined, spread
+
+ENGINES = {"vllm": "vLLM", "sglang": "SGLang"}
+
+
+def engine_word(job: JobState) -> str:
+    name = ENGINES.get(job.engine or "", clean(job.engine or "", 20))
+    return " ".join(filter(None, (name, clean(job.engine_version or "", 24))))
+
+
+def drafter_word(job: JobState) -> str:
+    """``drafter /data/out/4  k 3``; says so when there is none."""
+    if not job.drafter:
+        return "no drafter"
+    return f"drafter {clean(job.drafter, 100)}"
+
+
+def state_line(store: Store, job: JobState, now: float) -> Line:
+    """The state of a serving job with its time: loading for, ready for, ran for."""
+    word, style = job_state(job)
+    line: Line = [(word, style)]
+    if job.health == "ready" and job.ended is None:
+        spent = ready_for(store, job, now)
+    elif is_loading(job) or job.ended is not None:
+        spent = elapsed(store, job, now)
+    else:
+        spent = None
+    if spent is not None:
+        line.append((f" {'after ' if job.ended is not None else ''}{duration(spent)}", ""))
+    return line
+
+
+def head_lines(store: Store, width: int, now: float) -> list[Line]:
+    """One or two lines on the selected job; without any what to do."""
+    job = current(store)
+    if job is None:
+        return no_server_lines(store)
+    parts: list[Line] = [[(clean(job.name, 40), "strong")], state_line(store, job, now)]
+    engine = engine_word(job)
+    if engine:
+        parts.append([(engine, "")])
+    if job.port is not None:
+        parts.append([(f":{job.port}", "")])
+    order = [one.id for one in servers(store.jobs.values())]
+    place: Line = []
+    if len(order) > 1:
+        place = [(f"{order.index(job.id) + 1} of {len(order)} servers  ", "dim"), ("[ ]", "key")]
+    first = spread([(" ", ""), *joined(parts, width - 16)], place, width) if place else [(" ", ""), *joined(parts, width - 1)]
+    tp = tensor_parallel(job)
+    shape: Line = [(f"k {job.k}", "")] if job.drafter and job.k else []
+    size: Line = [(f"TP {tp}", "")] if tp is not None else []
+    model: Line = [(clean(job.model or job.served_model or "", 100), "")]
+    second = joined(
+        [part for part in (model, [(drafter_word(job), "" if job.drafter else "dim")], shape, size) if part], width - 1
+    )
+    return [first, [(" ", ""), *second], []]
+
+
+def no_server_lines(store: Store) -> list[Line]:
+    if store.jobs_seen is None and not store.jobs:
+        return [[], [(" no word of the jobs on this host yet", "dim")]]
+    return [
+        [],
+        [(" No serving job has run on this host.", "")],
+        [],
+        [(" Start one from a profile of the configuration; it goes on when you leave:", "dim")],
+        [("   eagletui launch HOST PROFILE", "")],
+    ]
+
+
+# --------------------------------------------------------------------------------------------------------------- windows
+
+
+def windows_word(label: str) -> Line:
+    """``[10 s 1 m 10 m all]`` with the one that is shown in force."""
+    line: Line = [("w", "key")]
+    for one in LABELS:
+        line.append((f" {one} ", "tab") if one == label else (f" {one} ", "dim"))
+    return line
+
+
+def true_length(shown: Shown) -> Line:
+    """``over 60.9 s`` or ``over 24.0 s, partial``: the true length of the window."""
+    window = shown.window
+    if window is None:
+        return []
+    text = f"over {window.seconds:.1f} s" if window.seconds < 120 else f"over {duration(window.seconds)}"
+    line: Line = [(text, "")]
+    if window.partial:
+        line.append((", partial: no scrapes reach back further", "warn"))
+    if window.restarted:
+        line.append((", the server restarted in it", "warn"))
+    return line
+
+
+def window_line(store: Store, job: JobState, shown: Shown, width: int) -> Line:
+    """Which window is shown, its true length, and since when the server is idle."""
+    parts: list[Line] = [windows_word(store.window)]
+    why = no_numbers(store, job, shown)
+    if why:
+        parts.append(why)
+    else:
+        if shown.idle is not None:
+            parts.append([("idle ", "work"), (f"for {duration(shown.idle)}", ""), ("   dim: the last window with work", "dim")])
+        parts.append(true_length(shown))
+    return [(" ", ""), *joined([part for part in parts if part], width - 1)]
+
+
+def no_numbers(store: Store, job: JobState, shown: Shown) -> Line:
+    """Why there are no numbers; empty when there are."""
+    view = store.servers.get(job.id)
+    if view is None:
+        if is_loading(job):
+            return [("not ready yet: the screen Load shows how far it is", "dim")]
+        if job.ready_seconds is None:
+            return [("it was never ready: there are no numbers", "dim")]
+        return [("no scrape of its /metrics yet", "dim")]
+    if shown.unused:
+        return [("no request yet", "work"), (" since the first scrape", "dim")]
+    if shown.window is None:
+        return [("one scrape so far: a window needs two", "dim")]
+    return []
+
+
+def problem_lines(view: ServerView | None) -> list[Line]:
+    if view is None or not view.problem:
+        return []
+    return [[(" ! ", "warn"), (clean(view.problem, 300), "warn")]]
+
+
+def value(text: str, unit: str = "", style: str = "") -> Line:
+    """A number with its quiet unit."""
+    return [(text, "dim" if text == MISSING else style), (f" {unit}" if unit else "", "dim")]
+
+
+def latency(seconds: float | None, beyond: bool = False) -> str:
+    """``4.2 ms``, ``61 ms``, ``1.24 s``; ``>`` when the histogram ends below it."""
+    if seconds is None:
+        return MISSING
+    text = (
+        f"{seconds:.2f} s"
+        if seconds >= 0.9995
+        else f"{seconds * 1000:.0f} ms"
+        if seconds >= 0.00995
+        else f"{seconds * 1000:.1f} ms"
+    )
+    return f">{text}" if beyond else text
+
+
+def percentile_row(name: str, found: Percentiles | None, style: str) -> Line:
+    """``TTFT   p50  61 ms   p90 ...``; in words when nothing was observed in the window."""
+    line: Line = [(f" {name:<6}", "dim")]
+    if found is None:
+        return [*line, ("nothing observed in this window", "dim")]
+    for label in ("p50", "p90", "p99", "mean"):
+        number_ = getattr(found, label)
+        line += [
+            (f"{label:>6} ", "dim"),
+            (f"{latency(number_, label in found.beyond):>8}", style if number_ is not None else "dim"),
+        ]
+    line.append((f"   of {number(found.observations)}", "dim"))
+    return line
+
+
+# ------------------------------------------------------------------------------------------------------------ acceptance
+
+DEFINITION = "accepted / proposed draft tokens; length counts the bonus token"
+_BASIS = {
+    "counters": "from the engine's counters, pooled over the window",
+    "derived": "derived from the engine's counts of finished requests: it moves when requests end",
+    "gauge": "a gauge, not a window: the engine's last log interval, no counts behind it",
+}
+
+
+def definition_line(acceptance: Acceptance | None) -> Line:
+    line: Line = [(f" definition: {DEFINITION}", "dim")]
+    if acceptance is not None:
+        text = _BASIS.get(acceptance.basis, clean(acceptance.basis, 40))
+        line.append((f"   {'! ' if acceptance.basis == 'gauge' else ''}{text}", "warn" if acceptance.basis == "gauge" else "dim"))
+    return line
+
+
+def acceptance_problem(job: JobState, acceptance: Acceptance | None) -> Line:
+    """Why there is no acceptance; empty when there is one."""
+    if acceptance is None:
+        if not job.drafter:
+            return [("no drafter: nothing is proposed, so nothing can be accepted", "")]
+        return [("! ", "warn"), ("a drafter is set, but the engine counts no draft tokens", "warn")]
+    if acceptance.restarted:
+        return [("the server restarted in this window: its counters cannot be compared", "warn")]
+    if acceptance.rate is None and acceptance.length is None:
+        return [("nothing drafted in this window", "")]
+    return []
+
+
+def acceptance_parts(acceptance: Acceptance, dim: bool = False) -> list[Line]:
+    """Rate and length, then drafted, accepted and emitted tokens per second."""
+    style = "dim" if dim else "strong"
+    plain = "dim" if dim else ""
+    parts: list[Line] = [
+        [("acceptance ", "dim"), *value(percent(share(acceptance.rate), 1), style=style)],
+        [("length ", "dim"), *value(number(acceptance.length, 2), style=style)],
+    ]
+    for name, rate in (
+        ("drafted", acceptance.drafted_per_s),
+        ("accepted", acceptance.accepted_per_s),
+        ("emitted", acceptance.emitted_per_s),
+    ):
+        if rate is not None:
+            parts.append([(f"{name} ", "dim"), *value(number(rate, 1), "tok/s", plain)])
+    return parts
+
+
+def share(value_: float | None) -> float | None:
+    """0..1 as percent."""
+    return None if value_ is None else 100 * value_
+
+
+def position_lines(acceptance: Acceptance, width: int, dim: bool = False) -> list[Line]:
+    """A bar per position: the share of all verify steps, and the one given that the position before was accepted."""
+    if not acceptance.per_position:
+        if acceptance.basis == "counters":
+            return []
+        return [[(" per position: this engine does not count it", "dim")]]
+    room = max(6, min(60, width - 38))
+    plain = "dim" if dim else ""
+    out: list[Line] = [[(f" {'':<11}{'of all verify steps':<{room + 10}}", "head"), ("if the one before was", "head")]]
+    for place, (joint, given) in enumerate(zip(acceptance.per_position, conditional(acceptance), strict=True), 1):
+        out.append(
+            [
+                (f" position {place:<2}", "dim"),
+                *gauge(100 * joint, room, "dim" if dim else "fill"),
+                (f" {percent(100 * joint, 1):>8} ", plain),
+                (f"  p{place} ", "dim"),
+                (f"{percent(share(given), 1):>8}", plain if known(given) else "dim"),
+            ]
+        )
+    return out
+
+
+_HINTS = {
+    "wiring": (
+        "warn",
+        "position 1 is under 10 %: reports of that came from wiring, not from training - check the auxiliary layers read against "
+        "those trained with, the draft vocabulary, the chat template, and that the drafter belongs to this target",
+    ),
+    "mismatch": (
+        "",
+        "position 1 is under 40 %: undertrained, trained on other traffic, or a layer off by one; published drafters for "
+        "Kimi-K2.5 have about 65 % on chat traffic",
+    ),
+}
+
+
+def verdict_lines(job: JobState, acceptance: Acceptance | None, width: int) -> list[Line]:
+    """Whether the drafter pays: without a baseline on this host nobody can say, and that is said; then a hint on position 1."""
+    if acceptance is None or not job.drafter or acceptance.length is None:
+        return []
+    out: list[Line] = [[(" Verdict  ", "strong"), *no_baseline(job)]]
+    found = _HINTS.get(first_position(acceptance) or "")
+    if found is not None:
+        style, text = found
+        out += hanging("hint: " if not style else "! ", text, width, style)
+    return out
+
+
+def no_baseline(job: JobState) -> Line:
+    """``no baseline here: run it (~22 min)``: the time is a load as long as this one's."""
+    line: Line = [
+        ("no baseline here", "work"),
+        (": whether it pays needs the step time without the drafter at the same load. ", ""),
+    ]
+    if job.ready_seconds is None:
+        return [*line, ("Run it.", "")]
+    return [*line, (f"Run it (~{duration_short(job.ready_seconds)} to load, then the measurement)", "")]
+
+
+def duration_short(seconds: float) -> str:
+    """``~`` values have one figure of time: ``40 s``, ``22 min``."""
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+
+
+def hanging(head: str, text: str, width: int, style: str, indent: int = 10) -> list[Line]:
+    """Text broken between words, its lines below each other beside a head."""
+    from eagletui.screens.details import folded_text
+
+    lines = folded_text("", text, width - indent - len(head) + 2, style)
+    blank = " " * indent
+    return [
+        [(blank + (head if n == 0 else " " * len(head)), style or "dim"), *(fit(line, width - indent - len(head)))]
+        for n, line in enumerate(lines)
+    ]

@@ -1,0 +1,128 @@
+"""A profile as the fields of a form, and back: every mistake is told by its field, in the words of the profile's own checks."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from eagletui.profiles import Profile, parse_profile, to_toml
+
+
+class FormField(NamedTuple):
+    """One line of the form: ``id`` is the profile's key."""
+
+    id: str
+    label: str
+    hint: str
+
+
+FIELDS: tuple[FormField, ...] = (
+    FormField("name", "name", "letters, digits, . _ -"),
+    FormField("model", "target model", "a path on the host, or a name on the hub"),
+    FormField("drafter", "drafter", "none"),
+    FormField("k", "draft tokens k", "per verify step"),
+    FormField("method", "method", "the engine's own, for example eagle3"),
+    FormField("port", "port", "the engine's default"),
+    FormField("tp", "tensor parallel", "1"),
+    FormField("gpus", "gpus", "all, a number of cards, or their numbers: 0 1 2 3"),
+    FormField("max_model_len", "max model len", "the model's own"),
+    FormField("args", "arguments", "further ones, quoted as in a shell"),
+    FormField("env", "environment", "NAME=value NAME='a value'"),
+    FormField("secrets", "secrets", "names of variables whose values are never written down"),
+    FormField("venv", "venv", "the folder of the engine's environment"),
+    FormField("python", "python", "or its python"),
+    FormField("cwd", "folder", "/"),
+)
+_NUMBERS = ("k", "port", "tp", "max_model_len")
+
+
+def texts_of(profile: Profile) -> dict[str, str]:
+    """What stands in each field."""
+    gpus = profile.gpus
+    return {
+        **{name: str(getattr(profile, name) or "") for name in ("name", "model", "drafter", "method", "venv", "python", "cwd")},
+        **{name: "" if getattr(profile, name) is None else str(getattr(profile, name)) for name in _NUMBERS},
+        "gpus": "" if gpus is None else str(gpus) if not isinstance(gpus, tuple) else " ".join(map(str, gpus)) + _lone(gpus),
+        "args": shlex.join(profile.args),
+        "env": " ".join(f"{name}={shlex.quote(value)}" for name, value in profile.env.items()),
+        "secrets": " ".join(profile.secrets),
+    }
+
+
+def _lone(gpus: tuple[int | str, ...]) -> str:
+    """One index alone would read as a number of cards: a comma behind it says that it is a list."""
+    return "," if len(gpus) == 1 and isinstance(gpus[0], int) else ""
+
+
+def profile_of(profile: Profile, texts: Mapping[str, str]) -> tuple[Profile | None, dict[str, str]]:
+    """``profile`` with what stands in the fields, or None and what is wrong by field ("" for what concerns several)."""
+    problems: dict[str, str] = {}
+    values: dict[str, object] = {}
+    for name in ("name", "model", "drafter", "method", "venv", "python", "cwd"):
+        values[name] = texts[name].strip() or None
+    for name in ("name", "model"):
+        if values[name] is None:
+            problems[name] = "is needed"
+    for name in _NUMBERS:
+        text = texts[name].strip()
+        if text and not re.fullmatch(r"\d{1,10}", text):
+            problems[name] = f"{text!r} is not a whole number"
+        else:
+            values[name] = int(text) if text else None
+    values["gpus"] = _gpus(texts["gpus"])
+    words = {}
+    for name in ("args", "env", "secrets"):
+        try:
+            words[name] = shlex.split(texts[name])
+        except ValueError as error:
+            problems[name] = f"the quotes do not match: {str(error).lower()}"
+    values["args"] = tuple(words.get("args", ()))
+    values["secrets"] = tuple(words.get("secrets", ()))
+    env = {}
+    for word in words.get("env", ()):
+        variable, equals, value = word.partition("=")
+        if not equals:
+            problems["env"] = f"{word!r} is not NAME=value"
+        env[variable] = value
+    values["env"] = env
+    if values["drafter"] is None:
+        for name in ("k", "method"):
+            if profile.drafter is not None and texts[name] == texts_of(profile)[name]:
+                values[name] = None  # what belonged to the drafter goes with it
+    if problems:
+        return None, problems
+    try:
+        wanted = replace(profile, **values)  # type: ignore[arg-type]
+        made, notices = parse_profile(to_toml(wanted), Path(f"{wanted.name}.toml"))
+    except ValueError as error:
+        return None, {"": str(error)}
+    for notice in notices:
+        key = re.match(r"'(\w+)'", notice.what)
+        names = {field.id for field in FIELDS}
+        what = f"{notice.what}: {notice.remedy}" if notice.remedy else notice.what
+        problems[key[1] if key is not None and key[1] in names else ""] = what
+    return (replace(made, source=profile.source), {}) if made is not None else (None, problems)
+
+
+def _gpus(text: str) -> str | int | tuple[int | str, ...] | None:
+    """all, a number of cards, or a list of indexes and UUIDs; one index alone has a comma behind it."""
+    parts = text.replace(",", " ").split()
+    if not parts:
+        return None
+    if len(parts) == 1 and "," not in text:
+        return int(parts[0]) if parts[0].isdigit() else parts[0] if parts[0] == "all" else (parts[0],)
+    return tuple(int(part) if part.isdigit() else part for part in parts)
+
+
+def kind_of(profile: Profile) -> str:
+    """Where a profile comes from, in a word."""
+    parts = Path(profile.source).parts
+    if "lab" in parts[-3:]:
+        return "lab"
+    if "assets" in parts[-3:]:
+        return "shipped"
+    return "this host" if "hosts" in parts[-4:] else "yours"
