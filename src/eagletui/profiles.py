@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -259,10 +260,14 @@ def _together(document: Mapping[str, Any], values: Mapping[str, Any]) -> Iterato
         yield "secrets", f"{name} is a secret and stands in [env] too", "keep it in secrets alone: env is written to files"
 
 
+_LISTS = ("args", "command", "secrets")
+
+
 def with_changes(profile: Profile, changes: Sequence[str]) -> Profile:
     """The profile with each ``KEY=VALUE`` of ``changes``; an empty value takes the key away, ``env.NAME`` is one variable.
 
-    A value is read as TOML where it is that (numbers, lists, true), else as plain text. Raises ValueError in words.
+    A value is read as TOML where it is that (numbers, lists, true), else as plain text; a list also as words of a shell,
+    and ``args+=`` adds to it. Raises ValueError in words.
     """
     values = profile.as_dict()
     for change in changes:
@@ -272,6 +277,8 @@ def with_changes(profile: Profile, changes: Sequence[str]) -> Profile:
         if key.startswith("env."):
             env = {name: text for name, text in values.get("env", {}).items() if name != key[4:]}
             values["env"] = {**env, key[4:]: word} if word else env
+        elif key.endswith("+") and key[:-1] in _LISTS:
+            values[key[:-1]] = [*values.get(key[:-1], ()), *_word(key[:-1], word)]
         elif key not in _CHECKS:
             near = get_close_matches(key, _CHECKS, 1)
             raise ValueError(
@@ -301,7 +308,7 @@ def _word(key: str, word: str) -> Any:
         value = tomllib.loads(f"v = {word}")["v"]
         _CHECKS[key](value)
     except (tomllib.TOMLDecodeError, _Wrong):
-        return word
+        return shlex.split(word) if key in _LISTS else word
     return value
 
 

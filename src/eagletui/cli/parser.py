@@ -96,7 +96,8 @@ def _launch(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--wait", action="store_true", help="follow the load until the server is ready or has failed")
     parser.add_argument(
         "--set", metavar="KEY=VALUE", action="append", default=[],
-        help="change the profile for this launch: port=8001, env.NAME=text; an empty value takes a key away (repeatable)",
+        help="change the profile for this launch: port=8001, args+='--seed 1', env.NAME=text; an empty value takes a key away;"
+        " repeatable",
     )  # fmt: skip
     parser.add_argument("--dry-run", action="store_true", help="print what would be run, and start nothing")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")

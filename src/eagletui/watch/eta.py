@@ -48,8 +48,8 @@ def estimate(job: JobState, elapsed: float, jobs: Iterable[JobState]) -> Eta | N
 
     ``elapsed`` is the time since the first line of the log, the clock that `Phase.start` uses.
     """
-    if job.ready_seconds is not None or not job.phases:
-        return None
+    if job.ready_seconds is not None or not job.phases or job.phases[-1].id == "ready":
+        return None  # nothing to go on with, or only its first answer is awaited
     earlier = earlier_loads(job, jobs)
     if earlier:
         return _from_history(job.phases, elapsed, earlier)
