@@ -166,6 +166,8 @@ async def test_a_shell_that_prints_for_ever_is_given_up() -> None:
     with pytest.raises(HostError, match="printed more than 1 MiB") as caught:
         await open_link(transport, NONCE, blob=b"blob")
     assert caught.value.kind == "protocol"
+    assert "login scripts" in caught.value.remedy
+    assert caught.value.retry is False
 
 
 async def test_a_shell_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

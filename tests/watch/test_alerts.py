@@ -38,8 +38,8 @@ def test_a_healthy_board_and_a_host_without_cards_have_no_sign() -> None:
     ("fields", "key", "severity"),
     [
         ({"lost": "GPU is lost"}, "gpu:GPU-0:lost", "bad"),
-        ({"throttle": ("HW thermal",)}, "gpu:GPU-0:HW thermal", "warn"),
-        ({"throttle": ("HW power brake",)}, "gpu:GPU-0:HW power brake", "warn"),
+        ({"throttle": ("HW thermal",)}, "gpu:GPU-0:HW thermal", "bad"),
+        ({"throttle": ("HW power brake",)}, "gpu:GPU-0:HW power brake", "bad"),
         ({"ecc_uncorrected": 2}, "gpu:GPU-0:ecc", "bad"),
         ({"rows_pending": True}, "gpu:GPU-0:rows", "warn"),
         ({"rows_failed": True}, "gpu:GPU-0:rows-failed", "bad"),

@@ -138,8 +138,12 @@ class Link:
                         self._take(frame)
             self._fail(await self._why_ended())
         except BadFrame as error:
-            why = f"what came is not the protocol: {error}"
-            self._fail(HostError("connection", why, "connect again", kind="protocol", retry=True))
+            if self._decoder is None:  # a login script that floods will do so the next time too
+                remedy = "have that user's login scripts print nothing where there is no terminal"
+                self._fail(HostError("start the agent", str(error), remedy, kind="protocol"))
+            else:
+                why = f"what came is not the protocol: {error}"
+                self._fail(HostError("connection", why, "connect again", kind="protocol", retry=True))
         except OSError as error:
             self._fail(HostError("connection", error.strerror or str(error), kind="closed", retry=True))
 

@@ -96,7 +96,7 @@ def _card(card: GpuSample, slow_link: str | None) -> Iterator[Sign]:
         if card.throttle is not None and reason in card.throttle:
             yield Sign(
                 key + reason,
-                "warn",
+                "bad" if reason.startswith("HW") else "warn",  # hardware cuts the clock to half or less
                 f"{who} is throttled: {words}",
                 "check power cables and supply" if reason == "HW power brake" else "check cooling and airflow",
                 "gpu",
