@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from eagletui.hosts.base import HostError
-from eagletui.hosts.ssh import open_ssh
+from eagletui.hosts.ssh import connector, open_ssh
 from tests.host.sshd import Person, Sshd, write_key
 
 
@@ -61,6 +61,26 @@ async def test_a_key_that_is_not_accepted_is_not_remembered(server: Sshd, known:
     assert error.kind == "key-unknown"
     assert not error.retry
     assert not known.exists()
+
+
+async def test_nothing_is_asked_once_a_connection_has_come_about(server: Sshd, known: Path) -> None:
+    """The dashboard has the terminal by then: a question would be written over it, and its keys would answer."""
+    known.unlink()
+    person = Person()
+    connect = connector(server.target, person)
+    await (await connect(None)).close()
+    assert len(person.keys) == 1
+    known.write_text(server.known_line(name="[127.0.0.1]:1"))
+    await (await connect(None)).close()  # what was accepted for this session still holds
+    again = connector(server.target, person)
+    known.write_text(server.known_line())
+    await (await again(None)).close()
+    known.write_text("")
+    with pytest.raises(HostError) as caught:
+        await again(None)
+    assert caught.value.kind == "key-unknown"
+    assert "connect anew" in caught.value.remedy
+    assert len(person.keys) == 1
 
 
 @pytest.mark.parametrize("person", [None, Person()])

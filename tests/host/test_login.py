@@ -200,6 +200,16 @@ class _Codes(_Login):
     passwords = False
 
 
+class _Pam(_Codes):
+    """Asks for the password by keyboard-interactive, as sshd with PAM does."""
+
+    def get_kbdint_challenge(self, username: str, lang: str, submethods: str):  # type: ignore[no-untyped-def]
+        return "", "", "", [("Password: ", False)]
+
+    def validate_kbdint_response(self, username: str, responses: Sequence[str]) -> bool:
+        return list(responses) == ["right"]
+
+
 Started = Callable[[type[asyncssh.SSHServer]], "asyncio.Future[Target]"]
 
 
@@ -259,6 +269,18 @@ async def test_keyboard_interactive(peer: Callable[..., object]) -> None:
     assert person.asked == ["Two steps Look at your \x1b[31mtelephone Account:  Code: "]
     await through(target, person, credentials=credentials)
     assert len(person.asked) == 2  # a code is never used twice
+    with pytest.raises(HostError) as caught:
+        await through(target, None)
+    assert caught.value.kind == "auth"
+
+
+async def test_a_password_asked_by_keyboard_interactive_serves_without_a_person(peer: Callable[..., object]) -> None:
+    target = await peer(_Pam)  # type: ignore[misc]
+    person, credentials = Person(secrets=["right"]), Credentials()
+    await through(target, person, credentials=credentials)
+    await through(target, None, credentials=credentials)  # a reconnect asks nobody
+    await through(target, None, credentials=credentials)
+    assert len(person.asked) == 1
     with pytest.raises(HostError) as caught:
         await through(target, None)
     assert caught.value.kind == "auth"

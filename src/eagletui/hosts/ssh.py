@@ -50,13 +50,24 @@ def connector(
 ) -> Callable[[Early | None], Awaitable[Link]]:
     """What a `Session` needs: a coroutine function that connects, as often as it is called. Its argument: see `open_link`.
 
-    Passphrases and passwords typed for one connection serve the next ones; they live as long as the function.
+    Passphrases and passwords typed for one connection serve the next ones; they live as long as the function. Once a connection
+    has come about nothing is asked any more: the terminal belongs to a screen then, and a question would be written into it.
     """
+    asks = prompter
 
     async def connect(early: Early | None = None) -> Link:
+        nonlocal asks
         if "credentials" not in options:
             options["credentials"] = (await _load("auth")).Credentials()
-        return await connect_ssh(target, prompter, early, **options)
+        try:
+            link = await connect_ssh(target, asks, early, **options)
+        except HostError as error:
+            if asks is None and prompter is not None and error.kind in ("auth", "key-unknown"):
+                remedy = f"nothing is asked when a connection is made again: leave, and connect anew; else {error.remedy}"
+                raise HostError(error.step, error.why, remedy, kind=error.kind) from None
+            raise
+        asks = None
+        return link
 
     return connect
 

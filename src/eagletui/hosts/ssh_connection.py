@@ -140,7 +140,8 @@ class _Client(asyncssh.SSHClient):
     def kbdint_auth_requested(self) -> str | None:
         self._progress()
         self._challenges += 1
-        return "" if self._maker.prompter is not None and self._challenges <= auth.TRIES else None
+        kept = self._password_name in self._maker.credentials.passwords  # many hosts ask for the password this way
+        return "" if (self._maker.prompter is not None or kept) and self._challenges <= auth.TRIES else None
 
     async def kbdint_challenge_received(
         self, name: str, instructions: str, lang: str, prompts: Sequence[tuple[str, bool]]
@@ -151,7 +152,8 @@ class _Client(asyncssh.SSHClient):
         if len(prompts) == 1 and not prompts[0][1] and prompts[0][0].strip().lower().rstrip(":").endswith("password"):
             typed = await self._password(f"{self._config.user}@{self._config.host}: {prompts[0][0].strip().rstrip(':')}")
             return None if typed is None else [typed]
-        assert self._maker.prompter is not None  # else the method was not begun
+        if self._maker.prompter is None:
+            return None
         self.asked = True
         with self._clock.asking():
             return await self._maker.prompter.answer(name or str(self._config.host), instructions, prompts)
