@@ -58,8 +58,8 @@ def earlier() -> list[JobState]:
     for n, scale in enumerate((0.9, 0.95, 1.0, 1.05, 1.1)):
         ready = sum(seconds for _, _, seconds in LOAD) * scale
         out.append(
-            serve(id=f"e{n}", state="exited", health="gone", rc=0, started=time.time() - 90_000 * (n + 1), ended=time.time() - 80_000 * (n + 1),
-                  phases=loaded(scale), ready_seconds=ready, detail="ended by root")
+            serve(id=f"e{n}", state="exited", health="gone", rc=0, started=time.time() - 90_000 * (n + 1),
+                  ended=time.time() - 80_000 * (n + 1), phases=loaded(scale), ready_seconds=ready, detail="ended by root")
         )  # fmt: skip
     return out
 
@@ -144,6 +144,13 @@ def failed_store() -> Store:
     job = job._replace(phases=phases, first_error=error, members=0, cpu=None, rss=None, listening=None, served_model=None)
     store.jobs["k25"] = job._replace(smoke_tokens_per_s=None, smoke_seconds=None, max_model_len=None)
     store.tails["k25"] = ERRORS
+    update(store, BOOT)
+    return store
+
+
+def no_job_store() -> Store:
+    """A host on which nothing was ever served."""
+    store = base_store()
     update(store, BOOT)
     return store
 
@@ -296,6 +303,6 @@ SERVING_STORES: dict[str, Callable[[], Store]] = {
     "wired": wired_wrong_store,
     "failed": failed_store,
     "stopped": stopped_store,
-    "no-job": base_store,
+    "no-job": no_job_store,
     "hostile-server": hostile_server_store,
 }

@@ -11,7 +11,7 @@ from eagletui.screens.serving import Head, ServerPart, WindowedPage, WindowHead
 from eagletui.screens.serving_words import (
     acceptance_parts,
     acceptance_problem,
-    definition_line,
+    definition_lines,
     no_numbers,
     position_lines,
     problem_lines,
@@ -20,7 +20,7 @@ from eagletui.screens.serving_words import (
 from eagletui.text import number
 from eagletui.views.serving import current
 from eagletui.widgets.history import Drawn, SeriesChart
-from eagletui.widgets.paint import Line, joined
+from eagletui.widgets.paint import Line, wrapped
 
 
 class Numbers(ServerPart):
@@ -36,14 +36,15 @@ class Numbers(ServerPart):
         gain = shown.window.acceptance
         why = acceptance_problem(job, gain)
         if why:
-            return [*out, [(" ", ""), *why], *([definition_line(gain)] if gain is not None else [])]
+            return [*out, [(" ", ""), *why], *(definition_lines(gain, width) if gain is not None else [])]
         assert gain is not None
         dim = shown.idle is not None
         parts = acceptance_parts(gain, dim)
         view = self.store.servers.get(job.id)
         if view is not None and not dim:
             parts.append([("at ", "dim"), (number(view.sample.running), ""), (" running", "dim")])
-        out += [[(" ", ""), *joined(parts, width - 1)], definition_line(gain), []]
+        out += [[(" ", ""), *line] for line in wrapped(parts, width - 1)]
+        out += [*definition_lines(gain, width), []]
         out += [*position_lines(gain, width, dim), []]
         return [*out, *verdict_lines(job, gain, width)]
 
@@ -56,13 +57,18 @@ class AcceptancePage(WindowedPage):
         yield WindowHead()
         yield Numbers(id="acceptance-numbers")
         yield SeriesChart(
-            "length, tokens per verify step", [Drawn("length", "good", "acceptance length")], bottom=1.0, least=2.0, id="length"
+            "tokens per verify step", [Drawn("length", "good", "acceptance length")], bottom=1.0, least=2.0, id="length"
+        )
+        yield SeriesChart(
+            "tok/s", [Drawn("drafted", "work", "drafted"), Drawn("accepted", "good", "accepted")], least=1.0, id="drafted"
         )
 
     def share_out(self, size: Size) -> None:
-        chart = self.query_one("#length", SeriesChart)
         numbers = self.query_one("#acceptance-numbers", Numbers)
         job = current(self.store)
         drawn = job is not None and ("server", job.id, "length") in self.store.series and bool(job.drafter)
         left = size.height - 5 - len(numbers.lines(size.width)) if drawn else 0
-        set_height(chart, max(0, min(left - 1, 18)) if left >= 8 else 0)
+        both = left >= 20
+        each = min(left // 2 if both else left, 18) - 1
+        set_height(self.query_one("#length", SeriesChart), each if left >= 8 else 0)
+        set_height(self.query_one("#drafted", SeriesChart), each if both else 0)

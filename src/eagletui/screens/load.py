@@ -23,7 +23,7 @@ from eagletui.screens.load_words import (
 from eagletui.screens.serving import Head, ServerPart, ServingPage
 from eagletui.views.loading import eta_of, fold_lines, job_cards, silence_of, squeezed, steps_of, work_of
 from eagletui.views.serving import LIVE, current, has_failed, is_loading
-from eagletui.widgets.paint import Line, joined
+from eagletui.widgets.paint import Line, wrapped
 
 LEAST_TAIL = 3
 LOAD_TOPICS = frozenset({"jobs", "selected", "clock", "gpus"})
@@ -71,7 +71,7 @@ class Signs(ServerPart):
             return []
         work = work_of(self.store, job)
         parts = sign_parts(job, work)
-        out: list[Line] = [[(" ", ""), *joined(parts, width - 1)]] if parts else []
+        out: list[Line] = [[(" ", ""), *line] for line in wrapped(parts, width - 1, most=2)] if parts else []
         out += memory_lines(job, self.store.gpus.cards if self.store.gpus is not None else (), work, width)
         return [*out, []] if out else []
 

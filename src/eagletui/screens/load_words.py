@@ -8,30 +8,16 @@ from collections.abc import Iterable, Sequence
 from eagletui.actions import BY_ID, Keymap
 from eagletui.records import Eta, GpuSample, JobState, LogLine
 from eagletui.screens.details import folded_text
-from eagletui.screens.serving_words import duration_short
+from eagletui.screens.serving_words import duration_short, phase_name, span_short
 from eagletui.store import Store
 from eagletui.text import MISSING, clean, clock, duration, gib, number, plural, rate, size
 from eagletui.views.loading import Folded, Held, Silence, Step, Work, headroom, held, who_failed
 from eagletui.widgets.bars import gauge
 from eagletui.widgets.paint import Line, fit, joined, padded
 
-_NAMES = {
-    "workers": "workers, NCCL",
-    "process": "repack",
-    "finish": "load ends",
-    "profile": "profile run",
-    "kv": "KV cache",
-    "warmup": "warm-up",
-    "capture": "graphs",
-    "api": "API server",
-}
 NAME = 18
-
-
-def phase_name(id_: str, role: str | None = None) -> str:
-    """``weights target``, ``graphs drafter``; the role is left out where there is only the target's."""
-    name = _NAMES.get(id_, clean(id_, 30))
-    return f"{name} {clean(role, 20)}" if role else name
+LITTLE = 1 << 30
+"""Bytes free on a card below which it is told: the next allocation of the engine may fail."""
 
 
 def phase_lines(steps: Sequence[Step], job: JobState, work: Work, width: int) -> list[Line]:
@@ -76,10 +62,10 @@ def _state(step: Step, job: JobState, work: Work, room: int) -> Line:
 def eta_line(eta: Eta | None, width: int) -> Line:
     """``~19 min to ready   17 to 22 min   5 earlier loads here``: value, range and basis."""
     if eta is None:
-        return [(" no estimate yet", "dim"), (": it needs a tenth of the shards, or an earlier load of this profile here", "dim")]
+        return [(" no estimate yet: the first load of this profile here, too early to tell", "dim")]
     parts: list[Line] = [
         [(f"~{duration_short(eta.seconds)}", "strong"), (" to ready", "")],
-        [(f"{duration_short(eta.low)} to {duration_short(eta.high)}", "")],
+        [(span_short(eta.low, eta.high), "")],
         [(f"basis: {clean(eta.basis, 160)}", "dim")],
     ]
     return [(" ", ""), *joined(parts, width - 1)]
@@ -92,16 +78,12 @@ def silence_line(silence: Silence | None, work: Work, width: int) -> Line:
     if not silence.too_long:
         return [(f" last line {duration(silence.seconds)} ago", "dim")]
     name = phase_name(silence.phase) if silence.phase else "this phase"
-    line: Line = [
-        (" ! ", "warn"),
-        (f"silent for {duration(silence.seconds)}", "warn"),
-        (f"   {name}: more than {duration(silence.limit)} deserves a look", ""),
-    ]
+    line: Line = [(" ! ", "warn"), (f"silent for {duration(silence.seconds)}", "warn")]
     if work.any:
-        line.append(("   but it works: see the signs below", "good"))
+        line.append((", but it works: see below", "good"))
     elif work.any is not None:
-        line.append(("   and nothing else moves: hung?", "bad"))
-    return fit(line, width)
+        line.append((", and nothing else moves: hung?", "bad"))
+    return fit([*line, (f"   {name}: over {duration(silence.limit)} deserves a look", "dim")], width)
 
 
 def sign_parts(job: JobState, work: Work) -> list[Line]:
@@ -193,10 +175,10 @@ def ready_lines(store: Store, job: JobState, cards: Sequence[GpuSample], width: 
         out.append([(" ! ", "warn"), (clean(job.detail, 300), "warn")])
     free = headroom(cards)
     if free:
-        words = ", ".join(f"{number_}: {size(left)}" for number_, left in free[:16])
-        least = min(left for _, left in free)
-        style = "warn" if least < 1 << 30 else ""
-        out.append([(" free on its cards   ", "dim"), (words, style)])
+        (first_card, least), most = min(free, key=lambda one: one[1]), max(left for _, left in free)
+        style = "warn" if least < LITTLE else ""
+        words = f"{size(least)} each" if most - least < LITTLE // 4 else f"{size(least)} (GPU {first_card}) to {size(most)}"
+        out.append([(" ! " if style else " ", style), ("free on its cards   ", "dim"), (words, style)])
     elif store.gpus is None or not store.gpus.cards:
         out.append([(" no card on this host: ", "dim"), (f"its processes hold {size(job.rss)} of the machine's memory", "")])
     return out

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from textual.app import ComposeResult
 from textual.geometry import Size
 
-from eagletui.records import JobState, ServerView
+from eagletui.records import JobState
 from eagletui.screens.base import Page, set_height
 from eagletui.screens.details import alert_reader
+from eagletui.screens.serving_words import server_lines
 from eagletui.screens.words import (
     LIVE_STATES,
     alert_line,
@@ -21,9 +22,10 @@ from eagletui.screens.words import (
     job_state,
     sorted_alerts,
 )
-from eagletui.text import MISSING, clean, duration, number, percent, rate, size
+from eagletui.text import clean, number, percent, rate, size
+from eagletui.views.serving import worth_showing
 from eagletui.widgets.bars import gauge
-from eagletui.widgets.paint import Line, fit, joined, padded
+from eagletui.widgets.paint import Line, fit, padded, wrapped
 from eagletui.widgets.panel import Panel
 from eagletui.widgets.table import Column, Row, Table
 
@@ -89,70 +91,17 @@ class GpuPanel(Panel):
 
 
 class ServerPanel(Panel):
-    """The servers that run: how they are and what they do."""
+    """The servers that run, and those that failed and have not been started again: how they are and what they do."""
 
     DEFAULT_CSS = "ServerPanel { margin-top: 1; }"
-    topics = frozenset({"jobs", "server", "clock"})
+    topics = frozenset({"jobs", "servers", "clock"})
     fades = True
 
     def lines(self, width: int) -> list[Line]:
-        servers = [job for job in self.store.jobs.values() if job.kind == "serve" and job.state in LIVE_STATES]
         room = width - LABEL
-        out: list[Line] = []
-        for job in sorted(servers, key=lambda job: job.started):
-            out += self._server(job, self.store.servers.get(job.id), room)
+        now = time.monotonic()
+        out = [line for job in worth_showing(self.store.jobs.values()) for line in server_lines(self.store, job, room, now)]
         return labelled("Servers", out or [[("none runs", "dim")]], width)
-
-    def _server(self, job: JobState, view: ServerView | None, room: int) -> list[Line]:
-        word, style = job_state(job)
-        engine = " ".join(filter(None, (clean(job.engine or "", 20), clean(job.engine_version or "", 20))))
-        spent = self._ready_for(job)
-        parts: list[Line] = [
-            [(clean(job.name, 40), "strong")],
-            [(word, style), (f" {duration(spent)}" if spent is not None else "", "")],
-        ]
-        if job.health == "ready":
-            parts += self._traffic(view)
-        else:
-            parts.append(job_progress(job, self.store))
-        if job.port is not None:
-            parts.append([(f":{job.port}", "")])
-        parts.append([(engine or MISSING, "dim")])
-        out = [joined([part for part in parts if part], room)]
-        if view is not None and view.problem:
-            out.append([("! ", "warn"), (clean(view.problem, 200), "warn")])
-        window = view.window("1m") or view.window("1 m") if view is not None else None
-        gain = window.acceptance if window is not None else None
-        if gain is not None and gain.rate is not None:
-            over = f"over {gain.seconds:.0f} s"
-            out.append(
-                [
-                    ("  acceptance ", "dim"),
-                    (percent(100 * gain.rate, 1), ""),
-                    (f" {over}, length ", "dim"),
-                    (number(gain.length, 2), ""),
-                ]
-            )
-        return out
-
-    def _ready_for(self, job: JobState) -> float | None:
-        host = self.store.host
-        if job.health != "ready" or host is None or job.started_boot is None or job.ready_seconds is None:
-            return None
-        return max(0.0, host.boot - job.started_boot - job.ready_seconds)  # all by the host's clock
-
-    def _traffic(self, view: ServerView | None) -> list[Line]:
-        if view is None:
-            return []
-        sample, window = view.sample, view.windows[0] if view.windows else None
-        parts: list[Line] = [
-            [(number(sample.running), ""), (" running ", "dim"), (number(sample.waiting), ""), (" waiting", "dim")]
-        ]
-        if window is not None and window.generated_per_s is not None:
-            parts.append([(number(window.generated_per_s, 1), ""), (" tok/s", "dim")])
-        if sample.kv is not None:
-            parts.append([("KV ", "dim"), (percent(100 * sample.kv), "")])
-        return parts
 
 
 class JobPanel(Panel):
@@ -165,7 +114,9 @@ class JobPanel(Panel):
     def lines(self, width: int) -> list[Line]:
         jobs = self.store.jobs.values()
         running = [job for job in jobs if job.state in LIVE_STATES and job.kind != "serve"]
-        ended = sorted((job for job in jobs if job.state not in LIVE_STATES), key=lambda job: -(job.ended or job.started))[:1]
+        told = {job.id for job in worth_showing(jobs)}
+        over = (job for job in jobs if job.state not in LIVE_STATES and job.id not in told)
+        ended = sorted(over, key=lambda job: -(job.ended or job.started))[:1]
         room = width - LABEL
         out = [self._job(job, room) for job in [*sorted(running, key=lambda job: job.started), *ended]]
         if not out:
@@ -211,20 +162,6 @@ class HostPanel(Panel):
         if host.swap_used:
             parts.append([("swap ", "dim"), (size(host.swap_used), "warn")])
         return labelled("Host", wrapped(parts, width - LABEL), width)
-
-
-def wrapped(parts: Sequence[Line], width: int, gap: str = "   ", most: int = 3) -> list[Line]:
-    """Parts on as many lines as they need, at most ``most``; a part is never broken over two."""
-    rows: list[list[Line]] = [[]]
-    used = 0
-    for part in parts:
-        length = sum(len(text) for text, _ in part)
-        if rows[-1] and used + len(gap) + length > width:
-            rows.append([])
-            used = 0
-        used += length + (len(gap) if rows[-1] else 0)
-        rows[-1].append(part)
-    return [joined(row, width, gap) for row in rows[:most]]
 
 
 class AlertTable(Table):

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 from eagletui.records import Acceptance, JobState, Percentiles, ServerView
+from eagletui.screens.details import folded_text
 from eagletui.screens.words import job_state
 from eagletui.store import Store
 from eagletui.text import MISSING, clean, duration, known, number, percent
+from eagletui.views.loading import eta_of, running_phase, silence_of
 from eagletui.views.serving import (
     LABELS,
     Shown,
@@ -13,15 +17,35 @@ from eagletui.views.serving import (
     current,
     elapsed,
     first_position,
+    has_failed,
     is_loading,
     ready_for,
     servers,
+    shown_window,
     tensor_parallel,
 )
 from eagletui.widgets.bars import gauge
-from eagletui.widgets.paint import Line, fit, joined, spread
+from eagletui.widgets.paint import Line, fit, joined, spread, wrapped
 
 ENGINES = {"vllm": "vLLM", "sglang": "SGLang"}
+
+
+_NAMES = {
+    "workers": "workers, NCCL",
+    "process": "repack",
+    "finish": "load ends",
+    "profile": "profile run",
+    "kv": "KV cache",
+    "warmup": "warm-up",
+    "capture": "graphs",
+    "api": "API server",
+}
+
+
+def phase_name(id_: str, role: str | None = None) -> str:
+    """``weights target``, ``graphs drafter``; the role is left out where there is only the target's."""
+    name = _NAMES.get(id_, clean(id_, 30))
+    return f"{name} {clean(role, 20)}" if role else name
 
 
 def engine_word(job: JobState) -> str:
@@ -122,8 +146,11 @@ def window_line(store: Store, job: JobState, shown: Shown, width: int) -> Line:
         parts.append(why)
     else:
         if shown.idle is not None:
-            parts.append([("idle ", "work"), (f"for {duration(shown.idle)}", ""), ("   dim: the last window with work", "dim")])
-        parts.append(true_length(shown))
+            at = "" if shown.since is None else time.strftime(" since %H:%M", time.localtime(shown.since))
+            parts.append([("idle", "work"), (f"{at}, {duration(shown.idle)}", "")])
+            parts.append([("dim: the last window with work, ", "dim"), *true_length(shown)])
+        else:
+            parts.append(true_length(shown))
     return [(" ", ""), *joined([part for part in parts if part], width - 1)]
 
 
@@ -188,17 +215,17 @@ def percentile_row(name: str, found: Percentiles | None, style: str) -> Line:
 DEFINITION = "accepted / proposed draft tokens; length counts the bonus token"
 _BASIS = {
     "counters": "from the engine's counters, pooled over the window",
-    "derived": "derived from the engine's counts of finished requests: it moves when requests end",
-    "gauge": "a gauge, not a window: the engine's last log interval, no counts behind it",
+    "derived": "derived from its counts of finished requests: it moves when requests end",
+    "gauge": "a gauge, not a window: the engine's last log interval, without counts",
 }
 
 
-def definition_line(acceptance: Acceptance | None) -> Line:
-    line: Line = [(f" definition: {DEFINITION}", "dim")]
-    if acceptance is not None:
-        text = _BASIS.get(acceptance.basis, clean(acceptance.basis, 40))
-        line.append((f"   {'! ' if acceptance.basis == 'gauge' else ''}{text}", "warn" if acceptance.basis == "gauge" else "dim"))
-    return line
+def definition_lines(acceptance: Acceptance, width: int) -> list[Line]:
+    """What the numbers mean and where they come from, on one line or two."""
+    gauge_ = acceptance.basis == "gauge"
+    text = _BASIS.get(acceptance.basis, clean(acceptance.basis, 40))
+    basis: Line = [("! ", "warn"), (text, "warn")] if gauge_ else [(text, "dim")]
+    return [[(" ", ""), *line] for line in wrapped([[(f"definition: {DEFINITION}", "dim")], basis], width - 1)]
 
 
 def acceptance_problem(job: JobState, acceptance: Acceptance | None) -> Line:
@@ -243,16 +270,18 @@ def position_lines(acceptance: Acceptance, width: int, dim: bool = False) -> lis
         if acceptance.basis == "counters":
             return []
         return [[(" per position: this engine does not count it", "dim")]]
-    room = max(6, min(60, width - 38))
+    room = max(6, min(60, width - 40))
     plain = "dim" if dim else ""
-    out: list[Line] = [[(f" {'':<11}{'of all verify steps':<{room + 10}}", "head"), ("if the one before was", "head")]]
+    out: list[Line] = [
+        [(f" {'':<11}{'accepted, of all verify steps':<{room + 11}}"[: room + 22], "head"), ("given the last", "head")]
+    ]
     for place, (joint, given) in enumerate(zip(acceptance.per_position, conditional(acceptance), strict=True), 1):
         out.append(
             [
                 (f" position {place:<2}", "dim"),
                 *gauge(100 * joint, room, "dim" if dim else "fill"),
                 (f" {percent(100 * joint, 1):>8} ", plain),
-                (f"  p{place} ", "dim"),
+                (f"   p{place} ", "dim"),
                 (f"{percent(share(given), 1):>8}", plain if known(given) else "dim"),
             ]
         )
@@ -265,11 +294,7 @@ _HINTS = {
         "position 1 is under 10 %: reports of that came from wiring, not from training - check the auxiliary layers read against "
         "those trained with, the draft vocabulary, the chat template, and that the drafter belongs to this target",
     ),
-    "mismatch": (
-        "",
-        "position 1 is under 40 %: undertrained, trained on other traffic, or a layer off by one; published drafters for "
-        "Kimi-K2.5 have about 65 % on chat traffic",
-    ),
+    "mismatch": ("", "position 1 is under 40 %: undertrained, trained on other traffic than this, or one layer off"),
 }
 
 
@@ -277,23 +302,24 @@ def verdict_lines(job: JobState, acceptance: Acceptance | None, width: int) -> l
     """Whether the drafter pays: without a baseline on this host nobody can say, and that is said; then a hint on position 1."""
     if acceptance is None or not job.drafter or acceptance.length is None:
         return []
-    out: list[Line] = [[(" Verdict  ", "strong"), *no_baseline(job)]]
+    out = [
+        [(" Verdict  " if n == 0 else " " * 10, "strong"), *line] for n, line in enumerate(wrapped(no_baseline(job), width - 10))
+    ]
     found = _HINTS.get(first_position(acceptance) or "")
     if found is not None:
         style, text = found
+        if "kimi-k2" in f"{job.model} {job.served_model}".lower():
+            text += "; usual for this family: 60-65 % on chat traffic"
         out += hanging("hint: " if not style else "! ", text, width, style)
     return out
 
 
-def no_baseline(job: JobState) -> Line:
-    """``no baseline here: run it (~22 min)``: the time is a load as long as this one's."""
-    line: Line = [
-        ("no baseline here", "work"),
-        (": whether it pays needs the step time without the drafter at the same load. ", ""),
-    ]
+def no_baseline(job: JobState) -> list[Line]:
+    """``no baseline here: run it (~24 min ...)`` in parts; the time is a load as long as this one's."""
+    parts: list[Line] = [[("no baseline here", "work"), (": it needs the step time without the drafter", "")]]
     if job.ready_seconds is None:
-        return [*line, ("Run it.", "")]
-    return [*line, (f"Run it (~{duration_short(job.ready_seconds)} to load, then the measurement)", "")]
+        return [*parts, [("run it", "")]]
+    return [*parts, [("run it ", ""), (f"(~{duration_short(job.ready_seconds)} to load, then the measurement)", "dim")]]
 
 
 def duration_short(seconds: float) -> str:
@@ -301,13 +327,110 @@ def duration_short(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
 
+def span_short(low: float, high: float) -> str:
+    """``17-23 min``: a range with its unit once where both ends have it."""
+    one, other = duration_short(low), duration_short(high)
+    if one == other:
+        return one
+    number_, _, unit = one.partition(" ")
+    return f"{number_}-{other}" if other.endswith(f" {unit}") else f"{one} to {other}"
+
+
 def hanging(head: str, text: str, width: int, style: str, indent: int = 10) -> list[Line]:
     """Text broken between words, its lines below each other beside a head."""
-    from eagletui.screens.details import folded_text
-
     lines = folded_text("", text, width - indent - len(head) + 2, style)
     blank = " " * indent
     return [
         [(blank + (head if n == 0 else " " * len(head)), style or "dim"), *(fit(line, width - indent - len(head)))]
         for n, line in enumerate(lines)
+    ]
+
+
+# ------------------------------------------------------------------------------------------------------ in the overview
+
+
+def server_lines(store: Store, job: JobState, width: int, now: float) -> list[Line]:
+    """A server in one to three lines: how it is, what it does, and what becomes of its draft tokens."""
+    parts: list[Line] = [[(clean(job.name, 40), "strong")], state_line(store, job, now)]
+    out: list[Line] = []
+    if job.health == "ready" and job.ended is None:
+        parts += traffic_parts(store, job)
+        out = acceptance_line(store, job)
+    elif has_failed(job):
+        text = clean(job.first_error or job.detail or "", 400)
+        out = [[("  ", ""), (text, "bad")]] if text else []
+    else:
+        parts += progress_parts(job)
+        left = eta_parts(store, job, now)
+        out = [[("  ", ""), *joined(left, width - 2)]] if left else []
+    if job.port is not None:
+        parts.append([(f":{job.port}", "")])
+    parts.append([(engine_word(job) or MISSING, "dim")])
+    view = store.servers.get(job.id)
+    if view is not None and view.problem:
+        out.append([("  ! ", "warn"), (clean(view.problem, 200), "warn")])
+    return [joined([part for part in parts if part], width), *out]
+
+
+def progress_parts(job: JobState) -> list[Line]:
+    """``weights target 13/64 shards``: the phase that runs."""
+    phase = running_phase(job)
+    if phase is None or phase.seconds is not None:
+        return []
+    line: Line = [(phase_name(phase.id, phase.role), "")]
+    if phase.done is not None and phase.total:
+        line.append((f" {number(phase.done)}/{number(phase.total)} {clean(phase.unit or '', 12)}".rstrip(), ""))
+    return [line]
+
+
+def eta_parts(store: Store, job: JobState, now: float) -> list[Line]:
+    """``~20 min to ready   17-23 min   basis``, and a silence that is too long."""
+    parts: list[Line] = []
+    silence = silence_of(store, job, now)
+    if silence is not None and silence.too_long:
+        parts.append([("! ", "warn"), (f"silent for {duration(silence.seconds)}", "warn")])
+    eta = eta_of(store, job, now)
+    if eta is not None:
+        parts.append([(f"~{duration_short(eta.seconds)}", "strong"), (" to ready", "dim")])
+        parts.append([(span_short(eta.low, eta.high), "")])
+        parts.append([(f"basis: {clean(eta.basis, 160)}", "dim")])
+    return parts
+
+
+def traffic_parts(store: Store, job: JobState) -> list[Line]:
+    """Requests now and tokens per second over the shortest window; since when it is idle instead of zeros."""
+    view = store.servers.get(job.id)
+    if view is None:
+        return []
+    sample = view.sample
+    shown = shown_window(store.servers, store.last_busy, job.id, LABELS[0])
+    if shown.unused:
+        return [[("no request yet", "dim")]]
+    if shown.idle is not None:
+        return [[("idle", "dim"), (f" for {duration(shown.idle)}", "dim")]]
+    parts: list[Line] = [[(number(sample.running), ""), (" running ", "dim"), (number(sample.waiting), ""), (" waiting", "dim")]]
+    if shown.window is not None and shown.window.generated_per_s is not None:
+        parts.append(value(number(shown.window.generated_per_s, 1), "tok/s"))
+    if sample.kv is not None:
+        parts.append([("KV ", "dim"), (percent(share(sample.kv)), "")])
+    return parts
+
+
+def acceptance_line(store: Store, job: JobState) -> list[Line]:
+    """``acceptance 15.1 % over 60 s, length 1.45``; dim where it is of the last minute with work."""
+    shown = shown_window(store.servers, store.last_busy, job.id, "1 m")
+    gain = shown.window.acceptance if shown.window is not None else None
+    if gain is None or (gain.rate is None and gain.length is None):
+        return []
+    style = "dim" if shown.idle is not None else ""
+    over = "a gauge" if gain.basis == "gauge" else f"over {gain.seconds:.0f} s"
+    tail = "   the last minute with work" if shown.idle is not None else ""
+    return [
+        [
+            ("  acceptance ", "dim"),
+            (percent(share(gain.rate), 1), style),
+            (f" {over}, length ", "dim"),
+            (number(gain.length, 2), style),
+            (tail, "dim"),
+        ]
     ]

@@ -8,6 +8,7 @@ from textual.geometry import Size
 
 from eagletui.records import JobState
 from eagletui.screens.base import set_height
+from eagletui.screens.details import folded_text
 from eagletui.screens.serving import Head, ServerPart, WindowedPage, WindowHead
 from eagletui.screens.serving_words import no_numbers, percentile_row, problem_lines, share, value
 from eagletui.text import number, percent
@@ -15,7 +16,7 @@ from eagletui.views.serving import current
 from eagletui.widgets.history import Drawn, SeriesChart
 from eagletui.widgets.paint import Line, joined
 
-NOTE = "a verify step sends its tokens together: ITL mixes gaps near zero with full steps; compare tok/s and means"
+NOTE = "with a drafter ITL mixes gaps near zero with full steps: compare tok/s and means"
 
 
 class Numbers(ServerPart):
@@ -46,14 +47,14 @@ class Numbers(ServerPart):
         out += [[(" window   ", "dim"), *joined(rates, width - 10)], [(" now      ", "dim"), *joined(now, width - 10)], []]
         out += [percentile_row("TTFT", window.ttft, plain), percentile_row("ITL", window.itl, plain)]
         if job.drafter:
-            out.append([(f" {'':<6}{NOTE}", "dim")])
+            out += folded_text(" " * 8, NOTE, width, "dim")
         return [*out, []]
 
 
 class Throughput(WindowedPage):
     """Numbers above, charts below: one beside the other on a wide screen, as many as there is room for."""
 
-    DEFAULT_CSS = "Throughput Horizontal { height: 1fr; } Throughput Horizontal SeriesChart { width: 1fr; margin-right: 2; }"
+    DEFAULT_CSS = "Throughput Horizontal { height: auto; } Throughput Horizontal SeriesChart { width: 1fr; margin-right: 2; }"
 
     def compose(self) -> ComposeResult:
         yield Head()
@@ -78,7 +79,7 @@ class Throughput(WindowedPage):
         for name, number_ in (("#speeds", 1), ("#loads", 2)):
             row = self.query_one(name)
             row.display = rows >= number_
-        for name in ("#prompt", "#kv"):
-            set_height(self.query_one(name, SeriesChart), max(1, left // max(1, rows) - 1) if wide and rows else 0)
-        for name in ("#generated", "#requests"):
-            set_height(self.query_one(name, SeriesChart), max(1, left // max(1, rows) - 1) if rows else 0)
+        each = min(18, left // max(1, rows)) - 1
+        for name in ("#generated", "#prompt", "#requests", "#kv"):
+            shown = rows and (wide or name in ("#generated", "#requests"))
+            set_height(self.query_one(name, SeriesChart), each if shown else 0)

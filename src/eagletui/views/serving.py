@@ -89,10 +89,15 @@ def next_window(label: str) -> str:
 
 
 class Shown(NamedTuple):
-    """The window to show. While the server is idle it is the last one with work in it, which ended ``idle`` seconds ago."""
+    """The window to show. While the server is idle it is the last one with work in it.
+
+    That one ended ``idle`` seconds ago, at ``since``, a wall time of the host. ``unused`` when no request has come since the
+    first scrape that is known.
+    """
 
     window: ServerWindow | None
     idle: float | None = None
+    since: float | None = None
     unused: bool = False
 
 
@@ -110,19 +115,16 @@ def is_busy(before: ServerSample | None, sample: ServerSample) -> bool:
 
 
 def shown_window(views: Mapping[str, ServerView], last_busy: Mapping[str, ServerView], job: str, label: str) -> Shown:
-    """The window ``label`` of a job's newest view; of its last view with work in it while it is idle.
-
-    ``unused`` when no request has come since the first scrape that is known.
-    """
+    """The window ``label`` of a job's newest view; of its last view with work in it while it is idle."""
     view, busy = views.get(job), last_busy.get(job)
     if view is None:
         return Shown(None)
     if busy is None:
-        return Shown(None, None, True)
+        return Shown(None, unused=True)
     idle = view.boot - busy.boot
     if idle < IDLE_AFTER:
         return Shown(view.window(label))
-    return Shown(busy.window(label), idle)
+    return Shown(busy.window(label), idle, busy.sample.wall)
 
 
 def since_jobs(store: Store, now: float) -> float | None:

@@ -68,7 +68,7 @@ def nice_top(value: float, least: float) -> float:
 class SeriesChart(Chart):
     """Some series of the serving job that is shown. ``bottom`` is where the y axis begins, ``least`` its end at least."""
 
-    DEFAULT_CSS = "SeriesChart { height: 1fr; }"
+    DEFAULT_CSS = "SeriesChart { height: 1fr; margin-top: 1; }"
     topics = frozenset({"servers", "selected"})
     fades = True
     _turns: ClassVar[WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock]] = WeakKeyDictionary()

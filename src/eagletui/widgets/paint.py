@@ -200,6 +200,20 @@ def joined(parts: Sequence[Line], width: int, gap: str = "   ") -> Line:
     return fit(out, width)
 
 
+def wrapped(parts: Sequence[Line], width: int, gap: str = "   ", most: int = 3) -> list[Line]:
+    """Parts on as many lines as they need, at most ``most``; a part is never broken over two."""
+    rows: list[list[Line]] = [[]]
+    used = 0
+    for part in parts:
+        length = width_of(part)
+        if rows[-1] and used + len(gap) + length > width:
+            rows.append([])
+            used = 0
+        used += length + (len(gap) if rows[-1] else 0)
+        rows[-1].append(part)
+    return [joined(row, width, gap) for row in rows[:most]]
+
+
 def plain(lines: Iterable[Iterable[Span]]) -> str:
     """Lines as plain text, for the clipboard and for tests."""
     return "\n".join("".join(text for text, _ in line).rstrip() for line in lines)
