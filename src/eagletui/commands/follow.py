@@ -19,15 +19,20 @@ async def last_lines(desk: Desk, job: JobState, lines: int) -> tuple[bytes, Chun
     if job.log is None:
         raise HostError("logs", f"{job.name} has no log", kind="absent")
     last = await desk.session.read(job.log, -PIECE, PIECE)
-    data, at = last.data, last.offset
-    while at > last.floor and data.count(b"\n") <= lines and len(data) < MOST_BACK:
+    pieces, at, ends, size = [last.data], last.offset, last.data.count(b"\n"), len(last.data)
+    while at > last.floor and ends <= lines and size < MOST_BACK:
         start = max(last.floor, at - PIECE)
         before = await desk.session.read(job.log, start, at - start, identity=(last.dev, last.inode))
-        data, at = before.data[: at - before.offset] + data, before.offset
-    ends = data.count(b"\n") + (not data.endswith(b"\n"))
-    for _ in range(max(0, ends - lines)):
-        data = data[data.index(b"\n") + 1 :]
-    return data if lines else b"", last
+        piece, at = before.data[: at - before.offset], before.offset
+        pieces.append(piece)
+        ends, size = ends + piece.count(b"\n"), size + len(piece)
+    data = b"".join(reversed(pieces))
+    cut = len(data) - data.endswith(b"\n")
+    for _ in range(lines):
+        if cut < 0:
+            break
+        cut = data.rfind(b"\n", 0, cut)
+    return data[cut + 1 :] if lines else b"", last
 
 
 async def from_there_on(desk: Desk, job: JobState, last: Chunk) -> AsyncIterator[bytes]:
