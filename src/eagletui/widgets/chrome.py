@@ -70,6 +70,8 @@ def alerts_word(alerts: Iterable[Alert]) -> Line:
 class Strip(Panel):
     """A line of clickable pieces; subclasses give `pieces`: (action id, text before the label, label, is current)."""
 
+    kept: frozenset[str] = frozenset()
+
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name for it
         super().__init__(id=id)
         self._spots: list[tuple[int, int, str]] = []
@@ -81,14 +83,22 @@ class Strip(Panel):
         line: Line = []
         self._spots = []
         left = 0
-        for id_, key, label, current in self.pieces():
+        for id_, key, label, current in self._fitting(width):
             text = f" {key} {label} "
-            if left + len(text) > width:
-                break
             line += [(text, "tab")] if current else [(f" {key}", "key"), (f" {label} ", "")]
             self._spots.append((left, left + len(text), id_))
             left += len(text)
         return [line]
+
+    def _fitting(self, width: int) -> list[tuple[str, str, str, bool]]:
+        """The pieces there is room for: the last ones give way, but not the current one and those of `kept`."""
+        pieces = self.pieces()
+        for piece in reversed(pieces[:]):
+            if sum(len(key) + len(label) + 3 for _, key, label, _ in pieces) <= width:
+                break
+            if not piece[3] and piece[0] not in self.kept:
+                pieces.remove(piece)
+        return pieces
 
     async def on_click(self, event: events.Click) -> None:
         for start, end, id_ in self._spots:
@@ -115,6 +125,7 @@ class Footer(Strip):
 
     DEFAULT_CSS = "Footer { height: 1; }"
     topics = frozenset({"alerts"})
+    kept = frozenset({"help", "quit", "close"})
 
     def pieces(self) -> list[tuple[str, str, str, bool]]:
         return [(a.id, self.frame.keys.shown(a.id), a.label, False) for a in self.frame.live_actions() if a.footer]

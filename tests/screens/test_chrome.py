@@ -1,4 +1,4 @@
-"""What the lines under the tabs say of a link that is down: all of it, also on a narrow terminal."""
+"""The lines around the screens: a link that is down is told whole, and the way to help and out is always there."""
 
 from __future__ import annotations
 
@@ -49,3 +49,17 @@ async def test_a_changed_key_is_shown_whole(size: tuple[int, int], dashboard: Op
 def test_text_is_folded_by_cells_between_words(text: str, width: int, pieces: list[str]) -> None:
     assert folded(text, width) == pieces
     assert all(cell_len(piece) <= width for piece in pieces)
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 160])
+async def test_help_and_quit_are_in_every_footer_and_the_screen_among_the_tabs(width: int, dashboard: Opener) -> None:
+    async with dashboard(board_store(seconds=3), (width, 24)) as pilot:
+        await pilot.press("7")
+        await pilot.pause()
+        lines = screen_text(app_of(pilot)).split("\n")
+        assert "? help" in lines[-1]
+        assert "q quit" in lines[-1]
+        assert "7 Jobs" in lines[1]
+        await pilot.click("Footer", offset=(lines[-1].index("help"), 0))
+        await pilot.pause()
+        assert "Keys" in screen_text(app_of(pilot))
