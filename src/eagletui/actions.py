@@ -104,9 +104,27 @@ ACTIONS: tuple[Action, ...] = (
     Action("show_all", ("escape",), "show all", "End a filter", LIST, 91, footer=False, palette=False),
     # on the screens of a serving job
     Action("next_server", ("right_square_bracket", "right"), "next server", "Show the next serving job", SERVING, 12),
-    Action("previous_server", ("left_square_bracket", "left"), "previous", "Show the serving job before", SERVING, 13, footer=False),
+    Action(
+        "previous_server", ("left_square_bracket", "left"), "previous", "Show the serving job before", SERVING, 13, footer=False
+    ),
     Action("window", ("w",), "window", "Show the next window of time: 10 s, 1 m, 10 m, all", WINDOWED, 11),
+    # in the log of a job
+    Action("follow", ("F",), "follow", "Show the end of the log and what comes", "log", 11),
+    Action("fold", ("z",), "fold noise", "Fold known noise and old ticks of bars, or show every line", "log", 12),
+    Action("first_error", ("e",), "first error", "Go to the first error", "log", 13),
+    Action("find_previous", ("N",), "previous", "Go to the next match the other way", "log", 22, footer=False),
+    Action("facts", ("i",), "facts", "All that is known of the job", "log", 14),
+    Action("wrap", ("w",), "wrap", "Wrap long lines, or cut them", "log", 25),
+    Action("left", ("left",), "left", "Scroll to the left", "log", 90, footer=False, palette=False),
+    Action("right", ("right",), "right", "Scroll to the right", "log", 90, footer=False, palette=False),
+    # on the jobs
+    Action("remove", ("x",), "remove", "Remove an ended job with its log", "jobs", 36, writes=True, destructive=True),
     # everywhere
+    Action("launch", ("l",), "launch", "Choose a profile, change it, and launch a server", order=30, writes=True),
+    Action("kill", ("k",), "kill", "End a job with all its processes, and prove it", order=31, writes=True, destructive=True),
+    Action("log", ("o",), "log", "Open the log of the job under the cursor, else of the selected one", order=32),
+    Action("relaunch", ("r",), "relaunch", "Launch a job again: the form with its profile", order=33, writes=True),
+    Action("probe", ("p",), "ask", "Send a prompt to a server that is ready, and see how it answers", order=34),
     Action("acknowledge", ("a",), "acknowledge", "Acknowledge the alert under the cursor, else the newest one", order=40),
     Action("next_list", ("tab",), "next list", "Go to the next list of the screen", order=45, footer=False, palette=False),
     Action("previous_list", ("shift+tab",), "previous list", "Go to the list before", order=45, footer=False, palette=False),
@@ -116,6 +134,14 @@ ACTIONS: tuple[Action, ...] = (
     Action("quit", ("q",), "quit", "Leave; jobs on the host go on", order=80),
     # in a dialog
     Action("close", ("escape",), "back", "Back to where you were", DIALOG, 10, palette=False),
+    Action("end_job", ("K",), "end it", "Confirm: end or remove what is shown", DIALOG, 20, False, False, True, True),
+    Action("hurry", ("N",), "kill now", "Give it no more time: SIGKILL to all of it", DIALOG, 21, False, False, True, True),
+    Action("look_again", ("R",), "look again", "Look anew at what would be ended", DIALOG, 22, False, False),
+    Action("form_launch", ("ctrl+l",), "launch", "Launch what the form shows", DIALOG, 30, False, False, True),
+    Action("form_save", ("ctrl+o",), "save for this host", "Keep the form as a profile of this host", DIALOG, 31, False, False),
+    Action("form_save_all", ("ctrl+t",), "save for all", "Keep the form as a profile of all hosts", DIALOG, 32, False, False),
+    Action("form_reset", ("ctrl+r",), "file / last good", "Start from the file, or from what worked", DIALOG, 33, False, False),
+    Action("probe_stop", ("ctrl+g",), "stop", "End the answer that is coming", DIALOG, 40, False, False),
 )
 
 BY_ID: Mapping[str, Action] = {action.id: action for action in ACTIONS}
@@ -209,7 +235,9 @@ def _meet(one: Action, other: Action) -> bool:
     """Whether two actions can be live at once. A dialog has its keys for itself."""
     if DIALOG in (one.scope, other.scope):
         return one.scope == other.scope
-    shared = (EVERYWHERE, LIST, SERVING, WINDOWED)
+    shared = (EVERYWHERE, LIST)
+    if {one.scope, other.scope} <= {SERVING, WINDOWED}:
+        return True
     return one.scope in shared or other.scope in shared or one.scope == other.scope
 
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, cast
 
 from rich.console import Console
 from textual import events
-from textual.app import App, ComposeResult, SystemCommand
+from textual.app import ComposeResult, SystemCommand
 from textual.binding import Binding
 from textual.containers import Vertical
 from textual.screen import Screen
@@ -23,6 +23,7 @@ from textual.theme import Theme
 
 from eagletui.actions import BY_ID, DIALOG, EVERYWHERE, LIST, SCREENS, Action, keymap, live
 from eagletui.paths import state_dir
+from eagletui.screens.acting import Acting
 from eagletui.screens.base import Desk, Page
 from eagletui.screens.palette import Commands
 from eagletui.screens.prompt import Prompt
@@ -32,6 +33,7 @@ from eagletui.text import clean
 from eagletui.widgets.chrome import Banner, Footer, Header, Tabs
 from eagletui.widgets.dialog import Reader
 from eagletui.widgets.panel import Panel
+from eagletui.widgets.sheet import Sheet
 from eagletui.widgets.table import Table
 
 log = logging.getLogger("eagletui.app")
@@ -54,6 +56,8 @@ THEME = Theme(
     dark=True,
 )
 _OWN_ACTIONS = {"palette": "command_palette"}
+OTHER_PAGES = {"log": "eagletui.screens.log:Log"}
+"""Screens without a number: they are of one job, and opened by a key."""
 
 
 def _binding(action: Action) -> Binding:
@@ -61,7 +65,7 @@ def _binding(action: Action) -> Binding:
     return Binding(",".join(action.keys), call, action.label, show=False, id=action.id)
 
 
-class EagleApp(App[int]):
+class EagleApp(Acting):
     """The dashboard over one store. ``keys`` (action id -> keys) changes the table's; complaints are shown at the start.
 
     ``run_async`` returns when the user leaves, on SIGTERM and SIGHUP, and when the terminal has gone; ``return_code`` then
@@ -141,7 +145,7 @@ class EagleApp(App[int]):
         for panel in base.query("Screen > Panel").results(Panel):
             if panel.touched(topics):
                 panel.redraw()
-        if len(self.screen_stack) > 1 and isinstance(self.screen, Reader):
+        if len(self.screen_stack) > 1 and isinstance(self.screen, (Reader, Sheet)):
             self.screen.refresh_topics(topics)
         if self.page is not None:
             self.page.refresh_topics(topics)
@@ -161,7 +165,8 @@ class EagleApp(App[int]):
         if page is not None and page is before:
             return
         if page is None:
-            target = next(action.screen[1] for action in SCREENS if action.screen is not None and action.screen[0] == name)
+            pages = dict(action.screen for action in SCREENS if action.screen is not None)
+            target = {**pages, **OTHER_PAGES}[name]
             module, _, cls = target.partition(":")
             page = cast(Page, getattr(importlib.import_module(module), cls)(id=f"page-{name}"))
             await base.query_one("#body").mount(page)
@@ -194,7 +199,9 @@ class EagleApp(App[int]):
         if len(self.screen_stack) > 1 and isinstance(self.screen, Reader):
             scopes = [DIALOG]
         waiting = any(not alert.acknowledged for alert in self.store.alerts.values())
-        actions = [action for action in live(scopes, readonly=self.readonly) if action.screen is None]
+        focused = self.screen_stack[0].focused
+        without = focused.without if isinstance(focused, Table) else frozenset()
+        actions = [a for a in live(scopes, readonly=self.readonly) if a.screen is None and a.id not in without]
         return [action for action in actions if action.id != "acknowledge" or waiting]
 
     async def run_action_id(self, id_: str) -> None:

@@ -26,6 +26,7 @@ from eagletui.records import (
 from eagletui.store import Connection, Store
 from eagletui.watch.outliers import outliers
 from eagletui.watch.summary import summarise
+from tests.screens.deeds_double import DeedsDouble
 
 GIB = 1 << 30
 BOOT = 3_550_000.0
@@ -49,6 +50,7 @@ class DeskDouble:
     def __init__(self, *, readonly: bool = False) -> None:
         self.readonly = readonly
         self.watch = Watcher()
+        self.deeds = DeedsDouble()
 
 
 def card(number: int, boot: float = BOOT, *, busy: bool = True, name: str = NAME, **more: object) -> GpuSample:
@@ -187,6 +189,8 @@ def board_store(cards: int = 8, seconds: int = 120) -> Store:
             ),
         )
     }
+    store.last_busy = dict(store.servers)
+    store.jobs_boot, store.jobs_seen = BOOT, time.monotonic()
     store.raise_alert(
         Alert("pays", "warn", "the drafter does not pay on k25-eagle3: 0.66x of no drafter", now - 660, "acceptance",
               "serve without the drafter, or train one that reaches 40 % acceptance here")
@@ -268,7 +272,6 @@ class FailingWatcher(Watcher):
 
 async def show(name: str) -> int:
     from eagletui.app import EagleApp
-
     from tests.screens.serving_demo import SERVING_STORES
 
     store = {**STORES, **SERVING_STORES}["board" if name == "crash" else name]()

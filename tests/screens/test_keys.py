@@ -13,9 +13,10 @@ from eagletui.widgets.dialog import Reader
 from eagletui.widgets.table import Table
 from tests.screens.conftest import Opener, app_of, screen_text
 from tests.screens.demo import board_store, card, idle_store
+from tests.screens.test_acting import TESTED
 
 SIZES = ((80, 24), (160, 50), (200, 50), (20, 5))
-BOUND = [action for action in ACTIONS if action.keys]
+BOUND = [action for action in ACTIONS if action.keys and action.id not in TESTED]
 
 
 def table(app: EagleApp) -> Table:

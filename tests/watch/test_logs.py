@@ -220,6 +220,7 @@ async def test_a_big_log_through_the_real_agent(big: tuple[LogWindow, Path]) -> 
 
 
 def test_lines_say_what_they_are() -> None:
+    assert lines_of((0, b"(EngineCore_DP0 pid=9) ", 0)) == []
     (error,) = lines_of((7, b"(EngineCore_DP0 pid=9) ERROR 11-29 16:19:18 [core.py:1] boom", 0))
     assert (error.severity, error.process, error.stamp, error.noise) == ("error", "EngineCore_DP0", "11-29 16:19:18", False)
     (chatter,) = lines_of((0, b"WARNING 11-29 16:19:18 [a.py:1] Triton is not installed. Using dummy decorators.", 0))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import ClassVar
 
 from textual.app import ComposeResult
 
 from eagletui.records import JobState
 from eagletui.screens.base import Page
-from eagletui.screens.details import job_reader
+from eagletui.screens.serving import bindings
 from eagletui.screens.words import LIVE_STATES, job_progress, job_state
 from eagletui.text import MISSING, clean, duration
 from eagletui.widgets.paint import Line
@@ -64,18 +65,24 @@ class JobTable(Table):
             [],
             [(" No job has run on this host.", "")],
             [],
-            [(" A job is started from the command line and goes on when you leave:", "dim")],
+            [(" l launches a server from a profile; a job goes on when you leave. From the command line:", "dim")],
             [("   eagletui launch HOST PROFILE", ""), ("    an engine from a profile of the configuration", "dim")],
             [("   eagletui run HOST JOBFILE", ""), ("       any other job, or a pipeline of several", "dim")],
         ]
 
 
 class Jobs(Page):
-    """The table of jobs; ``enter`` shows one in full."""
+    """The table of jobs; ``enter`` opens the log of one."""
+
+    scopes = ("jobs",)
+    BINDINGS: ClassVar = bindings("jobs")
 
     def compose(self) -> ComposeResult:
         yield JobTable(id="jobs-table")
 
     def opened(self, table: Table, key: str) -> None:
         if key in self.store.jobs:
-            self.app.push_screen(job_reader(self.store, key))
+            self.app.call_later(self.app.show_log, key)  # type: ignore[attr-defined]
+
+    def action_remove(self) -> None:
+        self.app.action_remove()  # type: ignore[attr-defined]

@@ -48,7 +48,7 @@ def lines_of(raw: Line) -> list[LogLine]:
     """The records of one physical line, ready for the view."""
     offset, data, cut = raw
     found = list(records_of(raw))
-    ends = [*(record.offset for record in found[1:]), offset + len(data) + cut]
+    ends = [*(record.offset for record in found[1:]), offset + len(data) + cut][: len(found)]
     out = []
     for record, end in zip(found, ends, strict=True):
         text = record.text

@@ -36,7 +36,7 @@ class Reader(ModalScreen[None]):
     """Something to read; ``escape`` goes back, the arrows scroll. It is kept current while it is open."""
 
     BINDINGS: ClassVar = [
-        *(Binding(",".join(a.keys), f"dialog_{a.id}", a.label, id=a.id) for a in live([DIALOG])),
+        *(Binding(",".join(a.keys), f"dialog_{a.id}", a.label, id=a.id) for a in live([DIALOG]) if a.id == "close"),
         Binding("q", "dialog_close", show=False),
     ]
 

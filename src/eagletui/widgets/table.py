@@ -49,6 +49,8 @@ class Table(Panel, can_focus=True):
     DEFAULT_CSS = "Table { height: 1fr; }"
     BINDINGS: ClassVar = [Binding(",".join(a.keys), f"table_{a.id}", a.label, show=False, id=a.id) for a in live([LIST])]
     name_of_rows = "row"
+    without: ClassVar[frozenset[str]] = frozenset()
+    """Ids of the list actions that make no sense here."""
 
     class Opened(Message):
         """The row under the cursor was opened."""
@@ -168,6 +170,9 @@ class Table(Panel, can_focus=True):
             self._cursor = max(0, min(to, len(self.shown) - 1))
             self.cursor_key = self.shown[self._cursor].key
             self._moved()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return action.removeprefix("table_") not in self.without
 
     def action_table_up(self) -> None:
         self.move(self._cursor - 1)

@@ -1,0 +1,135 @@
+"""The keys that act, from anywhere: on the job under the cursor, else on the one that is selected. Mixed into the app."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from textual.app import App
+
+from eagletui.screens.deeds import deeds_of
+from eagletui.screens.words import LIVE_STATES
+from eagletui.store import Store
+from eagletui.text import clean
+from eagletui.widgets.table import Table
+
+if TYPE_CHECKING:
+    from eagletui.profiles import Profile
+
+
+class Acting(App[int]):
+    """Log, launch, relaunch, kill, probe and remove. The dialogs are imported when they are first wanted."""
+
+    store: Store
+    log_job: str | None = None
+    """The job whose log was asked for last."""
+
+    async def show_page(self, name: str) -> None:
+        raise NotImplementedError
+
+    def job_at_hand(self) -> str | None:
+        """The job (a key of the table) under the cursor of the focused list, else the selected one, else the only one alive."""
+        jobs = self.store.jobs
+        focused = self.screen_stack[0].focused
+        if isinstance(focused, Table) and focused.name_of_rows in ("job", "server") and focused.cursor_key in jobs:
+            return focused.cursor_key
+        if getattr(self, "page_name", "") == "log" and self.log_job in jobs:
+            return self.log_job
+        if self.store.selected in jobs:
+            return self.store.selected
+        alive = [key for key, job in jobs.items() if job.state in LIVE_STATES]
+        return alive[0] if len(alive) == 1 else None
+
+    def _some_job(self, what: str) -> str | None:
+        job = self.job_at_hand()
+        if job is None:
+            self.notify(f"no job to {what}: choose one on the screen Jobs", severity="warning", markup=False)
+        return job
+
+    def _may_write(self) -> bool:
+        if self.readonly:  # type: ignore[attr-defined]
+            self.notify("this session is read-only", severity="warning", markup=False)
+            return False
+        return True
+
+    async def show_log(self, job: str) -> None:
+        """Show the log of this job."""
+        self.log_job = job
+        await self.show_page("log")
+        page = cast(Any, self).page
+        if page is not None:
+            page.redraw()
+
+    async def action_log(self) -> None:
+        job = self._some_job("show the log of")
+        if job is not None:
+            await self.show_log(job)
+
+    def action_launch(self) -> None:
+        if not self._may_write():
+            return
+        from eagletui.screens.launch import LaunchSheet
+
+        def chosen(profile: Profile | None) -> None:
+            if profile is not None:
+                self._open_form(profile)
+
+        self.push_screen(LaunchSheet(*deeds_of(self).profiles()), chosen)
+
+    def _open_form(self, profile: Profile) -> None:
+        from eagletui.screens.launch import LaunchForm
+
+        self.push_screen(LaunchForm(profile, deeds_of(self).last_good(profile.name)))
+
+    def action_relaunch(self) -> None:
+        if not self._may_write():
+            return
+        job = self._some_job("launch again")
+        if job is None:
+            return
+        state, deeds = self.store.jobs[job], deeds_of(self)
+        profile = deeds.launched_from(state.id)
+        if profile is None and state.profile:
+            profile = deeds.profiles()[0].get(state.profile) or deeds.last_good(state.profile)
+        if profile is None:
+            why = f"{clean(state.name, 60)} was not launched from a profile that is known here"
+            self.notify(f"{why} - press l and choose one", severity="warning", markup=False)
+            return
+        from eagletui.screens.launch import LaunchForm
+
+        self.push_screen(LaunchForm(profile))
+
+    def action_kill(self) -> None:
+        if not self._may_write():
+            return
+        job = self._some_job("end")
+        if job is not None:
+            from eagletui.screens.kill import KillSheet
+
+            self.push_screen(KillSheet(self.store, job))
+
+    def action_remove(self) -> None:
+        if not self._may_write():
+            return
+        job = self._some_job("remove")
+        if job is None:
+            return
+        state = self.store.jobs[job]
+        if state.state in LIVE_STATES or state.members:
+            self.notify(f"{clean(state.name, 60)} still runs: end it first (k)", severity="warning", markup=False)
+            return
+        from eagletui.screens.remove import RemoveSheet
+
+        self.push_screen(RemoveSheet(job, clean(state.name, 60)))
+
+    def action_probe(self) -> None:
+        job = self._some_job("ask")
+        if job is None:
+            return
+        state = self.store.jobs[job]
+        if state.port is None or state.state != "running" or state.health not in ("ready", None):
+            why = "it serves on no port" if state.port is None else "it is not ready"
+            self.notify(f"{clean(state.name, 60)} cannot be asked: {why}", severity="warning", markup=False)
+            return
+        from eagletui.screens.probe import ProbeSheet
+
+        self.push_screen(ProbeSheet(self.store, job))

@@ -1,0 +1,101 @@
+"""What the screens may do to a host: the commands, bound to the desk of this app. A test's desk brings its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from eagletui.commands import Desk, LaunchPlan
+    from eagletui.commands.logs import LogWindow, Match
+    from eagletui.commands.probe import Probe
+    from eagletui.config import Notice
+    from eagletui.profiles import Profile
+    from eagletui.records import JobState, KillPlan, KillReport
+
+
+class Deeds:
+    """One method for each command that a screen calls; the command modules are imported when one is first called.
+
+    Failures are `eagletui.commands.logs.HostError`, told in one line.
+    """
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    def profiles(self) -> tuple[dict[str, Profile], list[Notice]]:
+        from eagletui import commands
+
+        return commands.profiles(self._desk)
+
+    def last_good(self, name: str) -> Profile | None:
+        from eagletui import commands
+
+        return commands.last_good(self._desk, name)
+
+    def save_profile(self, profile: Profile, everywhere: bool) -> Path:
+        from eagletui import commands
+
+        return commands.save_profile(self._desk, profile, everywhere)
+
+    async def plan_launch(self, profile: Profile) -> LaunchPlan:
+        from eagletui import commands
+
+        return await commands.plan_launch(self._desk, profile)
+
+    async def launch(self, plan: LaunchPlan, secrets: Mapping[str, str]) -> JobState:
+        from eagletui import commands
+
+        return await commands.launch(self._desk, plan, secrets)
+
+    async def kill_plan(self, job: str) -> KillPlan:
+        from eagletui import commands
+
+        return await commands.kill_plan(self._desk, job)
+
+    async def kill(self, plan: KillPlan) -> KillReport:
+        from eagletui import commands
+
+        return await commands.kill(self._desk, plan)
+
+    async def hurry(self, job: str) -> None:
+        from eagletui import commands
+
+        await commands.hurry(self._desk, job)
+
+    async def remove_job(self, job: str) -> None:
+        from eagletui import commands
+
+        await commands.remove_job(self._desk, job)
+
+    def launched_from(self, job: str) -> Profile | None:
+        """The profile that a job was launched from at this desk."""
+        return self._desk.launched.get(job)
+
+    @property
+    def operator(self) -> str:
+        """Who acts here, as the host's records name them."""
+        return self._desk.operator
+
+    def log_of(self, job: str) -> LogWindow:
+        from eagletui.commands import logs
+
+        return logs.log_of(self._desk, job)
+
+    async def first_error(self, window: LogWindow, text: str | None) -> Match | None:
+        from eagletui.commands import logs
+
+        return await logs.first_error(window, text)
+
+    def probe(self, job: str) -> Probe:
+        from eagletui.commands.probe import Probe
+
+        return Probe(self._desk, job)
+
+
+def deeds_of(app: Any) -> Deeds:
+    """The deeds of this app's desk."""
+    own = getattr(app.desk, "deeds", None)
+    return cast(Deeds, own) if own is not None else Deeds(app.desk)

@@ -1,0 +1,307 @@
+"""Launching a server: choose a profile, change it, see the exact command, start it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.timer import Timer
+from textual.widget import Widget
+from textual.widgets import Input
+
+from eagletui.commands.logs import HostError
+from eagletui.profiles import Profile
+from eagletui.screens.deeds import deeds_of
+from eagletui.text import MISSING, clean, plural
+from eagletui.views.launch_form import FIELDS, kind_of, profile_of, texts_of
+from eagletui.views.serving import choose
+from eagletui.widgets.dialog import Lines
+from eagletui.widgets.paint import Line, folded
+from eagletui.widgets.sheet import Field, Sheet, bindings
+from eagletui.widgets.table import Column, Row, Table
+
+if TYPE_CHECKING:
+    from eagletui.commands import LaunchPlan
+    from eagletui.config import Notice
+
+PAUSE = 0.2
+"""Seconds without a key before the command is made anew."""
+LABEL = 17
+
+
+class ProfileTable(Table):
+    """The profiles of this host."""
+
+    DEFAULT_CSS = "ProfileTable { height: 12; }"
+    name_of_rows = "profile"
+    without = frozenset(("find", "find_next", "filter", "sort", "copy", "show_all"))
+
+    def __init__(self, profiles: Mapping[str, Profile]) -> None:
+        super().__init__()
+        self.profiles = profiles
+
+    def columns(self) -> Sequence[Column]:
+        return (
+            Column("profile", 22),
+            Column("from", 9, "<", 2),
+            Column("engine", 6, "<", 3),
+            Column("k", 2, ">", 4),
+            Column("port", 5, ">", 5),
+            Column("model, drafter", 20, "<", 1, grow=True),
+        )
+
+    def rows(self) -> Sequence[Row]:
+        return [self._row(name, profile) for name, profile in self.profiles.items()]
+
+    def _row(self, name: str, profile: Profile) -> Row:
+        models = clean(profile.model, 200) + (f" + {clean(profile.drafter, 200)}" if profile.drafter else "")
+        return Row(
+            name,
+            (
+                clean(name, 60),
+                [(kind_of(profile), "dim")],
+                profile.engine,
+                MISSING if profile.k is None else str(profile.k),
+                MISSING if profile.port is None else str(profile.port),
+                models,
+            ),
+        )
+
+    def empty(self) -> list[Line]:
+        return [[(" no profile works here: see below", "warn")]]
+
+
+class LaunchSheet(Sheet[Profile]):
+    """The list of profiles, and what is wrong with those that were left out. Returns the one that was chosen."""
+
+    def __init__(self, profiles: Mapping[str, Profile], problems: Sequence[Notice]) -> None:
+        super().__init__()
+        self._table = ProfileTable(profiles)
+        self._problems = problems
+
+    def heading(self) -> str:
+        return "launch: choose a profile"
+
+    def body(self) -> Iterable[Widget]:
+        yield self._table
+        yield Lines(self._about)
+
+    def on_mount(self) -> None:
+        self._table.styles.height = max(3, min(len(self._table.profiles) + 1, self.app.size.height - 12))
+        self._table.focus()
+
+    def _about(self, width: int) -> list[Line]:
+        out: list[Line] = []
+        for notice in list(self._problems)[:4]:
+            place = notice.file.name + (f":{notice.line}" if notice.line else "")
+            text = clean(f"{place}: {notice.what} - {notice.remedy}", 400)
+            out += [[("! " if at == 0 else "  ", "warn"), (piece, "warn")] for at, piece in enumerate(folded(text, width - 2))]
+        if len(self._problems) > 4:
+            out.append([(f"  and {plural(len(self._problems) - 4, 'more mistake')}", "warn")])
+        return out
+
+    def on_table_opened(self, message: Table.Opened) -> None:
+        message.stop()
+        self.dismiss(self._table.profiles[message.key])
+
+
+class LaunchForm(Sheet[None]):
+    """A profile as fields, over the command they make. It starts from the last of its name that became ready here."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *bindings("form_launch", "form_save", "form_save_all", "form_reset"),
+        Binding("down", "app.focus_next", show=False),
+        Binding("up", "app.focus_previous", show=False),
+    ]
+    hints = ("form_launch", "form_save", "form_save_all", "form_reset")
+    DEFAULT_CSS = f"""
+    LaunchForm .fields {{ height: auto; max-height: 17; background: $surface; scrollbar-size-vertical: 1; }}
+    LaunchForm .row {{ height: 1; }}
+    LaunchForm .row > Lines {{ width: {LABEL}; }}
+    LaunchForm .row > Field {{ width: 1fr; }}
+    LaunchForm .preview {{ height: auto; max-height: 100%; margin-top: 1; background: $surface; scrollbar-size-vertical: 1; }}
+    """
+
+    def __init__(self, profile: Profile, good: Profile | None = None) -> None:
+        super().__init__()
+        self._file, self._good = profile, good if good != profile else None
+        self.start = self._good or profile
+        self.plan: LaunchPlan | None = None
+        self.problems: dict[str, str] = {}
+        self._timer: Timer | None = None
+        self._busy = False
+        self._labels: dict[str, Lines] = {}
+
+    def heading(self) -> str:
+        return f"launch {self._file.name}"
+
+    def body(self) -> Iterable[Widget]:
+        yield Lines(self._origin)
+        with VerticalScroll(classes="fields", can_focus=False):
+            texts = texts_of(self.start)
+            for field in FIELDS:
+                label = self._labels[field.id] = Lines(lambda _width, f=field: [self._label(f.id, f.label)])  # type: ignore[misc]
+                yield Horizontal(label, Field(texts[field.id], id=f"field-{field.id}", hint=field.hint), classes="row")
+            yield Vertical(id="secret-values")
+        self._preview = Lines(self._preview_lines)
+        with VerticalScroll(classes="preview", can_focus=False):
+            yield self._preview
+
+    def on_mount(self) -> None:
+        self.query_one("#secret-values").styles.height = "auto"
+        self.query_one("#field-model", Field).focus()
+        room = self.app.size.height
+        self.query_one(".fields").styles.max_height = max(5, min(18, room * 45 // 100))
+        self.query_one(".preview").styles.max_height = max(4, room - int(room * 0.45) - 8)
+        self._plan_soon(0.0)
+
+    # -------------------------------------------------------------------------------------------------------- the words
+
+    def _origin(self, width: int) -> list[Line]:
+        if self._good is not None and self.start is self._good:
+            return [[("as it last became ready on this host", "good"), ("   ctrl+r: as the file has it", "dim")]]
+        source = clean(self._file.source or "its last launch", 200)
+        return [[(f"{kind_of(self._file)}   ", "dim"), (source, "dim")]]
+
+    def _label(self, id_: str, label: str) -> Line:
+        return [("✗ " if id_ in self.problems else "  ", "bad"), (label, "bad" if id_ in self.problems else "dim")]
+
+    def _preview_lines(self, width: int) -> list[Line]:
+        out: list[Line] = []
+        for field, what in self.problems.items():
+            name = next((f.label for f in FIELDS if f.id == field), "")
+            text = clean(f"{name}: {what}" if name else what, 400)
+            out += [[("✗ " if at == 0 else "  ", "bad"), (piece, "bad")] for at, piece in enumerate(folded(text, width - 2))]
+        if self.plan is None:
+            return out
+        for warning in self.plan.warnings:
+            pieces = folded(clean(warning, 400), width - 2)
+            out += [[("! " if at == 0 else "  ", "warn"), (piece, "warn")] for at, piece in enumerate(pieces)]
+        out += [[(clean(f"{name}={shlex.quote(value)}", width), "dim")] for name, value in sorted(self.plan.env.items())]
+        out += [[(piece, "")] for piece in folded(clean(shlex.join(self.plan.command)), max(10, width - 2))]
+        return out
+
+    # --------------------------------------------------------------------------------------------------------- the plan
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        event.stop()
+        if (event.input.id or "").startswith("field-"):
+            self._plan_soon(PAUSE)
+
+    def _plan_soon(self, pause: float) -> None:
+        if self._timer is not None:
+            self._timer.stop()
+        self._timer = self.set_timer(pause, self._start_planning) if pause else None
+        if not pause:
+            self._start_planning()
+
+    def _start_planning(self) -> None:
+        self.run_worker(self._make_plan(), group="plan", exclusive=True)
+
+    def texts(self) -> dict[str, str]:
+        """What stands in the fields now."""
+        return {field.id: self.query_one(f"#field-{field.id}", Field).value for field in FIELDS}
+
+    async def _make_plan(self) -> LaunchPlan | None:
+        """The plan of what stands in the fields; None, with what is wrong shown, when none can be made."""
+        profile, self.problems = profile_of(self.start, self.texts())
+        self.plan = None
+        if profile is not None:
+            try:
+                self.plan = await deeds_of(self.app).plan_launch(profile)
+            except HostError as error:
+                self.problems = {"": f"{error.why}" + (f" - {error.remedy}" if error.remedy else "")}
+        await self._ask_secrets(self.plan.missing if self.plan is not None else None)
+        for panel in (*self._labels.values(), self._preview):
+            panel.redraw()
+        return self.plan
+
+    async def _ask_secrets(self, missing: Sequence[str] | None) -> None:
+        """A field for each secret that this machine's environment lacks; a value that was typed stays while it is wanted."""
+        if missing is None:
+            return
+        place = self.query_one("#secret-values", Vertical)
+        for row in list(place.children):
+            if row.name not in missing:
+                await row.remove()
+        known = {row.name for row in place.children}
+        for name in missing:
+            if name not in known:
+                label = Lines(lambda _width, n=name: [[("  ", ""), (clean(n, LABEL - 3), "warn")]])  # type: ignore[misc]
+                value = Field(hidden=True, hint=f"the value of {name}: sent to the host alone, written nowhere")
+                await place.mount(Horizontal(label, value, classes="row", name=name))
+
+    def _secrets(self) -> dict[str, str]:
+        rows = self.query_one("#secret-values", Vertical).children
+        return {str(row.name): row.query_one(Field).value for row in rows}
+
+    # --------------------------------------------------------------------------------------------------------- the keys
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        self.focus_next(Field)
+
+    def action_dialog_form_launch(self) -> None:
+        if not self._busy:
+            self._busy = True
+            self.run_worker(self._launch(), group="launch")
+
+    async def _launch(self) -> None:
+        try:
+            plan = await self._make_plan()
+            if plan is None:
+                self.say([("✗ ", "bad"), ("nothing was launched: see above", "bad")])
+                return
+            secrets = self._secrets()
+            without = [name for name in plan.missing if not secrets.get(name)]
+            if without:
+                self.say([("! ", "warn"), (f"type a value for {', '.join(without)}: it is not in your environment", "warn")])
+                next(row for row in self.query_one("#secret-values").children if row.name == without[0]).query_one(Field).focus()
+                return
+            self.say([("~ ", "work"), (f"launching {clean(plan.profile.name, 60)}", "work")])
+            state = await deeds_of(self.app).launch(plan, secrets)
+        except HostError as error:
+            self.fail(error)
+            return
+        finally:
+            self._busy = False
+        if state.state == "failed_to_exec":
+            why = state.first_error or state.detail or "its program could not be started"
+            self.say([("✗ ", "bad"), (clean(f"it did not start: {why}", 600), "bad")])
+            return
+        store = self.app.store  # type: ignore[attr-defined]
+        store.jobs.setdefault(state.id, state)
+        choose(store, state.id)
+        store.changed("jobs")
+        self.dismiss(None)
+        await self.app.show_page("load")  # type: ignore[attr-defined]
+
+    def action_dialog_form_save(self) -> None:
+        self._save(False)
+
+    def action_dialog_form_save_all(self) -> None:
+        self._save(True)
+
+    def _save(self, everywhere: bool) -> None:
+        profile, self.problems = profile_of(self.start, self.texts())
+        self._preview.redraw()
+        if profile is None:
+            self.say([("✗ ", "bad"), ("it was not saved: see above", "bad")])
+            return
+        try:
+            path = deeds_of(self.app).save_profile(profile, everywhere)
+        except HostError as error:
+            self.fail(error)
+            return
+        self.say([("✓ ", "good"), (clean(f"saved as {path}", 300), "")])
+
+    def action_dialog_form_reset(self) -> None:
+        """Between the last good one and the file's."""
+        self.start = self._file if self.start is self._good or self._good is None else self._good
+        for id_, text in texts_of(self.start).items():
+            self.query_one(f"#field-{id_}", Field).value = text
+        for lines in self.query(Lines):
+            lines.redraw()
