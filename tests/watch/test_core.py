@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from eagletui.hosts.base import HostError
-from eagletui.records import JobState, ServerSample, to_doc
+from eagletui.records import JobState, ServerSample, ServerView, to_doc
 from eagletui.store import Connection, Store
 from eagletui.watch.core import Intervals, Watch
 from tests.watch.double import INFO, FakeHost
@@ -233,4 +233,29 @@ async def test_the_scrapes_of_a_ready_server_are_followed(bench: Bench) -> None:
     async with asyncio.timeout(10):
         await seen.wait()
     assert bench.store.servers["j1"].job == "j1"
+    await bench.watch.stop()
+
+
+def serving(health: str, state: str = "running") -> dict[str, Any]:
+    return {"j": to_doc(JobState("j", "serve", "j", state, 1.0, health=health, ready_seconds=3.0 if health == "ready" else None))}
+
+
+async def test_jobs_are_looked_at_more_often_while_one_loads_or_ends(bench: Bench) -> None:
+    ready: list[str] = []
+    bench.watch.on_ready = lambda job: ready.append(job.id)
+    paces = []
+    for doc in (serving("loading"), serving("loading"), serving("ready"), serving("ready"), serving("stopping", "stopping"), {}):
+        bench.host.push("jobs", doc)
+        await bench.watch.settled()
+        paces.append([interval for stream, interval in bench.host.subscriptions if stream == "jobs"][-1])
+    assert paces == [1.0, 1.0, 2.0, 2.0, 1.0, 2.0]
+    assert ready == ["j"]
+    await bench.watch.stop()
+
+
+async def test_a_reboot_ends_what_was_measured_of_servers(bench: Bench) -> None:
+    bench.host.push("jobs", serving("ready"))
+    bench.store.servers["j"] = ServerView("j", 5.0, ServerSample(5.0, 6.0))
+    bench.online(boot_id="boot-2")
+    assert bench.store.servers == {}
     await bench.watch.stop()
