@@ -42,7 +42,8 @@ class Outcome(ServerPart):
         elif is_loading(job):
             silence = silence_of(self.store, job, self.now)
             work = work_of(self.store, job)
-            out = [eta_line(eta_of(self.store, job, self.now), width), silence_line(silence, work, width)]
+            stuck = silence is not None and silence.too_long and work.any is False
+            out = [eta_line(eta_of(self.store, job, self.now), width, stuck), silence_line(silence, work, width)]
         else:
             out = ready_lines(self.store, job, job_cards(self.store, job), width)
         return [*out, []]

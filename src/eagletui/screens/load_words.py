@@ -59,12 +59,15 @@ def _state(step: Step, job: JobState, work: Work, room: int) -> Line:
     return [*gauge(step.done, bar, "fill2", step.total or 1.0), ("  ", ""), *tail]
 
 
-def eta_line(eta: Eta | None, width: int) -> Line:
-    """``~19 min to ready   17 to 22 min   5 earlier loads here``: value, range and basis."""
+def eta_line(eta: Eta | None, width: int, stuck: bool = False) -> Line:
+    """``~19 min to ready   17-22 min   basis: 5 earlier loads here``: value, range and basis; quiet while nothing moves."""
     if eta is None:
         return [(" no estimate yet: the first load of this profile here, too early to tell", "dim")]
     parts: list[Line] = [
-        [(f"~{duration_short(eta.seconds)}", "strong"), (" to ready", "")],
+        [
+            (f"~{duration_short(eta.seconds)}", "dim" if stuck else "strong"),
+            (" to ready" + (" if it goes on" if stuck else ""), "dim"),
+        ],
         [(span_short(eta.low, eta.high), "")],
         [(f"basis: {clean(eta.basis, 160)}", "dim")],
     ]

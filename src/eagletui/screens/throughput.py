@@ -61,13 +61,16 @@ class Throughput(WindowedPage):
         yield WindowHead()
         yield Numbers(id="throughput-numbers")
         with Horizontal(id="speeds"):
-            yield SeriesChart("tok/s", [Drawn("generated", "good", "generation")], least=1.0, id="generated")
-            yield SeriesChart("tok/s", [Drawn("prompt", "work", "prompt")], least=1.0, id="prompt")
+            yield SeriesChart("tok/s", [Drawn("generated", "good", "generation")], least=1.0, id="speed-generated")
+            yield SeriesChart("tok/s", [Drawn("prompt", "work", "prompt")], least=1.0, id="speed-prompt")
         with Horizontal(id="loads"):
             yield SeriesChart(
-                "requests", [Drawn("running", "good", "running"), Drawn("waiting", "warn", "waiting")], least=4.0, id="requests"
+                "requests",
+                [Drawn("running", "good", "running"), Drawn("waiting", "warn", "waiting")],
+                least=4.0,
+                id="load-requests",
             )
-            yield SeriesChart("KV cache, %", [Drawn("kv", "work", "KV cache", 100.0)], least=1.0, id="kv")
+            yield SeriesChart("KV cache, %", [Drawn("kv", "work", "KV cache", 100.0)], least=1.0, id="load-kv")
 
     def share_out(self, size: Size) -> None:
         job = current(self.store)
@@ -80,6 +83,6 @@ class Throughput(WindowedPage):
             row = self.query_one(name)
             row.display = rows >= number_
         each = min(18, left // max(1, rows)) - 1
-        for name in ("#generated", "#prompt", "#requests", "#kv"):
-            shown = rows and (wide or name in ("#generated", "#requests"))
+        for name in ("#speed-generated", "#speed-prompt", "#load-requests", "#load-kv"):
+            shown = rows and (wide or name in ("#speed-generated", "#load-requests"))
             set_height(self.query_one(name, SeriesChart), each if shown else 0)
