@@ -177,10 +177,9 @@ def test_ctrl_c_leaves_the_job_alone(profile: Profile, places: Path, capfd: pyte
     [
         ("vllm-0.32/serve_eagle3.log", "vllm", "stopped"),
         ("vllm-0.32/corrupt_shard.log", "vllm", "failed"),
-        ("vllm-0.32/sigterm_load.log", "vllm", "stopped"),
-        ("sglang-0.5.23/eagle3.log", "sglang", "ready"),
+        ("sglang-0.5.23/eagle3.log", "sglang", "stopped"),
         ("sglang-0.5.23/bad_draft_path.log", "sglang", "failed"),
-        ("kimi-k2.5/vllm-0.16-load.txt", "vllm", "ready"),
+        ("kimi-k2.5/vllm-0.16-load.txt", "vllm", "loading"),
     ],
 )
 def test_phases_of_real_logs(log: str, engine: str, outcome: str, capfd: pytest.CaptureFixture[str]) -> None:
