@@ -4,6 +4,7 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 TARGET ?= local
+LAB ?= yes
 
 .DEFAULT_GOAL := help
 .PHONY: help run test lint docs format lock wheel clean
@@ -11,7 +12,10 @@ TARGET ?= local
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-run: $(VENV)/.client  ## set up, then open the dashboard (TARGET=root@host; this machine when not given)
+run: $(VENV)/.client  ## set up, then open the dashboard (TARGET=root@host; else this machine with its lab, LAB=no without)
+ifeq ($(TARGET)/$(LAB),local/yes)
+	@$(BIN)/eagletui lab up || { test $$? = 1 && echo "without the lab: opening the dashboard"; }
+endif
 	@$(BIN)/eagletui connect $(TARGET)
 
 test: $(VENV)/.dev  ## set up, then run the whole test suite (ARGS=... goes to pytest)
