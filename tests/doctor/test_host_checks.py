@@ -144,7 +144,9 @@ def host() -> FakeHost:
         "/proc/self/cgroup": b"0::/system.slice/x\n",
         "/etc/systemd/logind.conf.d/10.conf": b"KillUserProcesses=yes\n",
     }
-    fake.documents = {"gpus": {"present": True, "driver": "580", "cards": {"GPU-a": {"number": 0}}}, "host": {"mem_total": 5}}
+    board = {"present": True, "driver": "580"}
+    fake.documents = {"gpus": {**board, "cards": {"GPU-a": {"number": 0}}}, "host": {"mem_total": 5}}
+    fake.later = {"gpus": {**board, "cards": {"GPU-a": {"number": 0, "ecc_uncorrected": 3}}}}
     return fake
 
 
@@ -159,7 +161,7 @@ async def test_gathering_survives_what_is_not_there() -> None:
     assert gathered.stats["/usr/bin/nvidia-smi"] == {"size": 1}
     assert "/sys/fs/cgroup/system.slice/x/cgroup.kill" in gathered.stats
     assert sorted(fake.ended) == ["gpus", "host"]
-    assert judge_host(gathered)
+    assert any("3 uncorrected memory errors" in f"{finding.title} {finding.evidence}" for finding in judge_host(gathered))
 
 
 async def test_a_refused_stream_is_a_fact_and_a_lost_connection_an_error() -> None:

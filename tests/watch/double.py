@@ -24,6 +24,7 @@ class FakeHost:
         self.files: dict[str, bytes] = {}
         self.answers: dict[str, Any] = {}
         self.documents: dict[str, Doc] = {}
+        self.later: dict[str, Doc] = {}
         self.closed = False
 
     async def subscribe(self, stream: str, interval: float, listener: Listener, **_params: Any) -> Callable[[], Awaitable[None]]:
@@ -33,6 +34,8 @@ class FakeHost:
         self.listeners[stream] = listener
         if stream in self.documents:
             self.push(stream, self.documents[stream])
+        if stream in self.later:
+            asyncio.get_running_loop().call_soon(self.push, stream, self.later[stream])
 
         async def end() -> None:
             self.ended.append(stream)

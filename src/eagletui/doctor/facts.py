@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from eagletui.agent.documents import board_from_doc, host_from_doc
 from eagletui.hosts.base import Chunk, HostError, Listener, Push
 from eagletui.records import GpuBoard, HostInfo, HostSample
 
+T = TypeVar("T")
 SMI = ("/usr/bin/nvidia-smi", "/usr/local/bin/nvidia-smi", "/usr/local/nvidia/bin/nvidia-smi", "/usr/lib/wsl/lib/nvidia-smi")
 TEXTS = {
     "driver": "/proc/driver/nvidia/version",
@@ -21,6 +23,8 @@ TEXTS = {
 }
 DROP_INS = ("/usr/lib/systemd/logind.conf.d", "/run/systemd/logind.conf.d", "/etc/systemd/logind.conf.d")
 GPU_PATIENCE = 10.0
+SECOND = 3.0
+"""Seconds to wait for a second sample of the cards: their memory errors come with it."""
 _ANSWERS = ("agent", "absent", "denied", "replaced")
 """Kinds of `HostError` with which the host says no; all others are failures of the connection."""
 
@@ -67,11 +71,10 @@ async def gather(host: Asker) -> HostFacts:
     paths = [*SMI, "/sys/fs/cgroup/cgroup.controllers", f"/var/lib/systemd/linger/{info.user}"]
     if info.state_dir:
         paths.append(info.state_dir)
-    texts, drop_ins, board, sample = await asyncio.gather(
-        _texts(host, TEXTS),
-        _drop_ins(host),
-        _first(host, "gpus", board_from_doc, GPU_PATIENCE),
-        _first(host, "host", host_from_doc, 3.0),
+    (texts, drop_ins), (board, board_problem), (sample, _) = await asyncio.gather(
+        _all_texts(host),
+        _sample(host, "gpus", board_from_doc, GPU_PATIENCE, _answers),
+        _sample(host, "host", host_from_doc, 3.0),
     )
     if drop_ins:
         texts["logind"] = texts.get("logind", "") + "\n" + drop_ins
@@ -79,7 +82,7 @@ async def gather(host: Asker) -> HostFacts:
     if cgroup:
         paths.append(f"/sys/fs/cgroup{cgroup}/cgroup.kill")
     stats = await host.request("stat", paths=paths)
-    return HostFacts(info, offset, trip / 2, texts, dict(zip(paths, stats, strict=True)), board[0], sample[0], board[1])
+    return HostFacts(info, offset, trip / 2, texts, dict(zip(paths, stats, strict=True)), board, sample, board_problem)
 
 
 def own_cgroup(text: str) -> str | None:
@@ -103,6 +106,11 @@ async def _texts(host: Asker, files: Mapping[str, str]) -> dict[str, str]:
     return {name: text for name, text in zip(files, found, strict=True) if text is not None}
 
 
+async def _all_texts(host: Asker) -> tuple[dict[str, str], str]:
+    texts, drop_ins = await asyncio.gather(_texts(host, TEXTS), _drop_ins(host))
+    return texts, drop_ins
+
+
 async def _drop_ins(host: Asker) -> str:
     """The texts of logind's drop-in files, in the order in which they count."""
     paths: list[str] = []
@@ -117,22 +125,27 @@ async def _drop_ins(host: Asker) -> str:
     return "\n".join((await _texts(host, {path: path for path in paths})).values())
 
 
-async def _first(host: Asker, stream: str, read: Any, patience: float) -> tuple[Any, str]:
-    """The first document of a stream as a record, or None and the reason."""
-    first: asyncio.Future[Push] = asyncio.get_running_loop().create_future()
+def _answers(board: GpuBoard | None) -> bool:
+    return board is not None and any(card.lost is None for card in board.cards)
 
-    def listener(push: Push) -> None:
-        if not first.done():
-            first.set_result(push)
 
+async def _sample(
+    host: Asker, stream: str, read: Callable[..., T], patience: float, again: Callable[[T], bool] = lambda _: False
+) -> tuple[T | None, str]:
+    """The first document of a stream as a record, or the second where ``again`` says so of the first; or None and the reason."""
+    pushes: asyncio.Queue[Push] = asyncio.Queue()
     try:
-        end = await host.subscribe(stream, 1.0, listener)
+        end = await host.subscribe(stream, 0.5, pushes.put_nowait)
     except HostError as error:
         if error.kind not in _ANSWERS:
             raise
         return None, str(error)
     try:
-        return read((await asyncio.wait_for(first, patience)).doc), ""
+        record = read((await asyncio.wait_for(pushes.get(), patience)).doc)
+        if again(record):
+            with contextlib.suppress(TimeoutError):  # it came to a halt meanwhile: the first one is what is known
+                record = read((await asyncio.wait_for(pushes.get(), SECOND)).doc)
+        return record, ""
     except TimeoutError:
         return None, f"no answer within {patience:.0f} s"
     except ValueError as error:
