@@ -134,13 +134,13 @@ ACTIONS: tuple[Action, ...] = (
     Action("quit", ("q",), "quit", "Leave; jobs on the host go on", order=80),
     # in a dialog
     Action("close", ("escape",), "back", "Back to where you were", DIALOG, 10, palette=False),
-    Action("end_job", ("K",), "end it", "Confirm: end or remove what is shown", DIALOG, 20, False, False, True, True),
+    Action("confirm", ("K",), "yes, do it", "Confirm: end or remove what the box shows", DIALOG, 20, False, False, True, True),
     Action("hurry", ("N",), "kill now", "Give it no more time: SIGKILL to all of it", DIALOG, 21, False, False, True, True),
     Action("look_again", ("R",), "look again", "Look anew at what would be ended", DIALOG, 22, False, False),
     Action("form_launch", ("ctrl+l",), "launch", "Launch what the form shows", DIALOG, 30, False, False, True),
-    Action("form_save", ("ctrl+o",), "save for this host", "Keep the form as a profile of this host", DIALOG, 31, False, False),
+    Action("form_save", ("ctrl+o",), "save here", "Keep the form as a profile of this host", DIALOG, 31, False, False),
     Action("form_save_all", ("ctrl+t",), "save for all", "Keep the form as a profile of all hosts", DIALOG, 32, False, False),
-    Action("form_reset", ("ctrl+r",), "file / last good", "Start from the file, or from what worked", DIALOG, 33, False, False),
+    Action("form_reset", ("ctrl+r",), "reset", "Start again from the file, or from what last worked", DIALOG, 33, False, False),
     Action("probe_stop", ("ctrl+g",), "stop", "End the answer that is coming", DIALOG, 40, False, False),
 )
 

@@ -65,7 +65,7 @@ CASES: dict[str, tuple[list[str], Callable[[EagleApp], bool]]] = {
     "wrap": (IN_LOG, lambda app: log(app).view.wrapping),
     "right": (IN_LOG, lambda app: log(app).view.sideways > 0),
     "left": ([*IN_LOG, "right"], lambda app: log(app).view.sideways == 0),
-    "end_job": ([*ON_JOB, "k"], lambda app: did(app, "kill", "token-1")),
+    "confirm": ([*ON_JOB, "k"], lambda app: did(app, "kill", "token-1")),
     "hurry": ([*ON_JOB, "k", "K"], lambda app: did(app, "hurry", JOB)),
     "look_again": ([*ON_JOB, "k"], lambda app: deeds(app).done.count(("kill_plan", JOB)) == 2),
     "form_launch": ([*ON_JOB, "l", "enter"], lambda app: did(app, "launch")),

@@ -104,7 +104,7 @@ class Probe:
                     raise HostError("probe", why, "type the key it was launched with", kind="auth") from error
             except openai.APIStatusError as error:
                 raise HostError("probe", f"the server answers {error.status_code}: {_words(error)}") from error
-            except (openai.APIConnectionError, _transport_error()) as error:
+            except (openai.APIConnectionError, _transport_error(openai)) as error:
                 why = f"the connection to the server broke: {_words(error)}"
                 raise HostError("probe", why, "look at the job's log; ask again") from error
             except openai.APIError as error:  # an error told within the stream
@@ -274,9 +274,10 @@ def _client(openai: Any, port: int, key: str) -> Any:
     )
 
 
-def _transport_error() -> type[Exception]:
-    """The class of what breaks within a stream that has begun."""
-    return importlib.import_module("httpx").HTTPError  # type: ignore[no-any-return]
+def _transport_error(openai: Any) -> type[Exception]:
+    """The class of what breaks within a stream that has begun: of the HTTP library that this openai is built on."""
+    library = openai.DefaultAsyncHttpxClient.__mro__[1].__module__.partition(".")[0]
+    return importlib.import_module(library).HTTPError  # type: ignore[no-any-return]
 
 
 def _words(error: Exception) -> str:

@@ -27,10 +27,10 @@ SHOWN_FILES = 6
 class KillSheet(Sheet[None]):
     """Asks before it ends the job ``job`` (a key of the store's table), then shows how that goes and what came of it."""
 
-    BINDINGS: ClassVar = bindings("end_job", "hurry", "look_again")
+    BINDINGS: ClassVar = bindings("confirm", "hurry", "look_again")
     DEFAULT_CSS = """
     KillSheet > .sheet { border-left: thick $error; }
-    KillSheet .scroll { height: auto; max-height: 100%; background: $surface; scrollbar-size-vertical: 1; }
+    KillSheet .scroll { height: auto; background: $surface; scrollbar-size-vertical: 1; }
     """
 
     def __init__(self, store: Store, job: str) -> None:
@@ -47,15 +47,15 @@ class KillSheet(Sheet[None]):
     def hints(self) -> tuple[str, ...]:  # type: ignore[override]
         if self.ending:
             return ("hurry",)
-        return ("look_again",) if self.report is not None or self.plan is None else ("end_job", "look_again")
+        return ("look_again",) if self.report is not None or self.plan is None else ("confirm", "look_again")
 
     def heading(self) -> str:
         return f"end {self._name}?" if self.report is None and not self.ending else f"ending {self._name}"
 
     def body(self) -> Iterable[Widget]:
         self._text = Lines(self._lines, frozenset({"jobs", "clock"}))
-        with VerticalScroll(classes="scroll", can_focus=False):
-            yield self._text
+        self._scroll = VerticalScroll(self._text, classes="scroll", can_focus=False)
+        yield self._scroll
         self._typed = Field(id="typed", hint=f"type {self._name} to confirm: it is another operator's job")
         self._typed.display = False
         yield self._typed
@@ -64,7 +64,12 @@ class KillSheet(Sheet[None]):
         yield Choice("Cancel", id="cancel")
         yield Choice("End it", id="end", danger=True)
 
+    def on_resize(self) -> None:
+        # the buttons and the keys must be seen, however long the list is
+        self._scroll.styles.max_height = max(3, self.app.size.height * 94 // 100 - 6)
+
     def on_mount(self) -> None:
+        self.on_resize()
         self.query_one("#cancel", Choice).focus()
         self.action_dialog_look_again()
 
@@ -132,7 +137,7 @@ class KillSheet(Sheet[None]):
                 self.fail(error)
         self._redraw()
 
-    def action_dialog_end_job(self) -> None:
+    def action_dialog_confirm(self) -> None:
         """Confirmed: by its key or its button."""
         if self.plan is None or self.ending or self.report is not None or self._stale():
             return
@@ -186,15 +191,21 @@ class KillSheet(Sheet[None]):
         elif self.ending:
             self.action_dialog_hurry()
         else:
-            self.action_dialog_end_job()
+            self.action_dialog_confirm()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
-        self.action_dialog_end_job()
+        self.action_dialog_confirm()
 
     def on_key(self, event: events.Key) -> None:
         if event.key in ("left", "right") and not self._typed.has_focus:
             self.focus_next(Choice) if event.key == "right" else self.focus_previous(Choice)
+            event.stop()
+        elif event.key in ("up", "down"):
+            self._scroll.scroll_relative(y=1 if event.key == "down" else -1, animate=False)
+            event.stop()
+        elif event.key in ("pageup", "pagedown"):
+            self._scroll.scroll_relative(y=(1 if event.key == "pagedown" else -1) * self._scroll.size.height, animate=False)
             event.stop()
 
 

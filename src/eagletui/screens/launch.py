@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 PAUSE = 0.2
 """Seconds without a key before the command is made anew."""
-LABEL = 17
+LABEL = 19
 
 
 class ProfileTable(Table):

@@ -15,7 +15,7 @@ from eagletui.screens.deeds import deeds_of
 from eagletui.store import Store
 from eagletui.text import MISSING, clean, duration, millis, number, percent, plural
 from eagletui.widgets.dialog import Lines
-from eagletui.widgets.paint import Line, folded, joined
+from eagletui.widgets.paint import Line, folded, wrapped
 from eagletui.widgets.sheet import Field, Sheet, bindings
 
 if TYPE_CHECKING:
@@ -174,13 +174,12 @@ def answered_lines(done: Answered, width: int) -> list[Line]:
         [("prompt ", "dim"), (number(done.prompt_tokens), "")],
         [("end: ", "dim"), (end or MISSING, "")],
     ]
-    out = [joined(parts, width)]
+    out = wrapped(parts, width)
     found = done.acceptance
     if found is not None:
         line: list[Line] = [
             [("acceptance ", "dim"), (percent(None if found.rate is None else 100 * found.rate, 1), "strong")],
             [("length ", "dim"), (number(found.length, 2), "")],
-            [("by position ", "dim"), (", ".join(percent(100 * share, 0) for share in found.per_position) or MISSING, "")],
         ]
         if done.alone is False:
             line.append([("! ", "warn"), ("other traffic in the window", "warn")])
@@ -188,7 +187,10 @@ def answered_lines(done: Answered, width: int) -> list[Line]:
             line.append([("other requests may be counted too", "dim")])
         else:
             line.append([("of this request alone", "dim")])
-        out.append(joined(line, width))
+        line.append(
+            [("by position ", "dim"), (", ".join(percent(100 * share, 0) for share in found.per_position) or MISSING, "")]
+        )
+        out += wrapped(line, width)
     else:
         out.append([("acceptance ", "dim"), (MISSING, ""), ("   no drafter, or no counters", "dim")])
     return out

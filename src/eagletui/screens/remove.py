@@ -17,8 +17,8 @@ from eagletui.widgets.sheet import Choice, Sheet, bindings
 class RemoveSheet(Sheet[None]):
     """Asks, removes, and says when that failed."""
 
-    BINDINGS: ClassVar = bindings("end_job")
-    hints = ()
+    BINDINGS: ClassVar = bindings("confirm")
+    hints = ("confirm",)
 
     def __init__(self, job: str, name: str) -> None:
         super().__init__()
@@ -42,9 +42,9 @@ class RemoveSheet(Sheet[None]):
         if event.button.id == "cancel":
             self.dismiss(None)
         else:
-            self.action_dialog_end_job()
+            self.action_dialog_confirm()
 
-    def action_dialog_end_job(self) -> None:
+    def action_dialog_confirm(self) -> None:
         self.run_worker(self._remove(), group="remove", exclusive=True)
 
     async def _remove(self) -> None:

@@ -15,7 +15,7 @@ from textual.widgets import Button, Input
 from eagletui.actions import BY_ID, DIALOG, glyph, live
 from eagletui.text import clean, fold
 from eagletui.widgets.dialog import Lines
-from eagletui.widgets.paint import Line, joined
+from eagletui.widgets.paint import Line, wrapped
 
 R = TypeVar("R")
 
@@ -90,7 +90,7 @@ class Sheet(ModalScreen[R]):
             shown = " ".join(glyph(key) for key in self.app.keys.keys.get(id_, action.keys)[:1])  # type: ignore[attr-defined]
             keys.append([(f"{shown}", "key"), (f" {action.label}", "dim")])
         said = [self.said] if self.said else []
-        return [*said, joined(keys, width)]
+        return [*said, *wrapped(keys, width)]
 
     def say(self, line: Line) -> None:
         """Show a line above the keys; an empty one takes it away."""
