@@ -112,6 +112,7 @@ class Store:
 
     ``selected`` is the serving job that the screens show, ``chosen`` the one a person asked for, ``window`` the label of the
     window they look at. ``usual`` holds, for a job that loads, the seconds each (phase, role) took in earlier loads;
+    ``cards_known`` is the most cards that were seen at once: an agent that was started anew does not know of one that has gone.
     ``last_busy`` a server's last view with work in it. ``jobs_boot`` is when the job table was taken, ``jobs_seen`` when it
     came, by this machine's monotonic clock.
     """
@@ -122,6 +123,7 @@ class Store:
     gpus: GpuBoard | None = None
     gpu_summary: GpuSummary | None = None
     outliers: dict[str, str] = field(default_factory=dict)
+    cards_known: int = 0
     processes: tuple[Process, ...] = ()
     jobs: dict[str, JobState] = field(default_factory=dict)
     servers: dict[str, ServerView] = field(default_factory=dict)

@@ -75,6 +75,8 @@ def test_missing_cards_by_memory_and_by_configuration() -> None:
     (sign,) = board_signs(board(card(), expected=2, problem="1 of 2 cards answer; gone: GPU-b (was card 1)"))
     assert "was card 1" in sign.text
     assert keys(board_signs(GpuBoard(boot=1.0, present=False), 8)) == {"gpu:none"}
+    assert keys(board_signs(GpuBoard(boot=1.0, present=False, expected=8))) == {"gpu:none"}  # its driver was there before
+    assert keys(board_signs(GpuBoard(boot=1.0, present=False))) == set()
 
 
 def test_a_driver_that_cannot_be_used() -> None:

@@ -259,3 +259,20 @@ async def test_a_reboot_ends_what_was_measured_of_servers(bench: Bench) -> None:
     bench.online(boot_id="boot-2")
     assert bench.store.servers == {}
     await bench.watch.stop()
+
+
+async def test_a_card_that_has_gone_stays_missing_when_the_agent_starts_anew(bench: Bench) -> None:
+    """The new agent counts one card and knows of no other; only this side remembers."""
+    both = {"GPU-a": CARD, "GPU-b": {**CARD, "number": 1}}
+    bench.host.push("gpus", {"present": True, "expected": 2, "cards": both}, boot=1001.0)
+    bench.watch.on_state(Connection("reconnecting"), INFO)
+    bench.online()
+    for boot in (1010.0, 1020.0):
+        bench.host.push("gpus", {"present": True, "expected": 1, "cards": {"GPU-a": CARD}}, boot=boot)
+        bench.now += 5
+    assert bench.store.gpu_summary is not None
+    assert (bench.store.gpu_summary.answering, bench.store.gpu_summary.expected) == (1, 2)
+    assert "1 of 2 cards" in bench.store.alerts["gpu:missing"].text
+    bench.online(boot_id="boot-2")
+    bench.host.push("gpus", {"present": False, "problem": "no NVIDIA driver", "cards": {}}, boot=30.0)
+    assert "2 expected: no NVIDIA driver" in bench.store.alerts["gpu:none"].text

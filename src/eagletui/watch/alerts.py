@@ -42,14 +42,14 @@ class Sign(NamedTuple):
 
 
 def board_signs(board: GpuBoard | None, expected: int | None = None) -> Iterator[Sign]:
-    """All signs of the cards. ``expected`` is the number the user's configuration gives; None takes the agent's memory."""
+    """All signs of the cards. ``expected`` is the number the user's configuration gives; None takes how many were seen."""
     if board is None:
         return
     wanted = expected if expected is not None else board.expected
     if not board.present:
-        if expected:
+        if wanted:
             why = board.problem or "no NVIDIA driver on the host"
-            yield Sign("gpu:none", "bad", f"no cards, {expected} expected: {why}", "check the driver: nvidia-smi", "gpu")
+            yield Sign("gpu:none", "bad", f"no cards, {wanted} expected: {why}", "check the driver: nvidia-smi", "gpu")
         return
     if board.problem and not board.cards:
         yield Sign("gpu:problem", "bad", f"no card can be read: {board.problem}", "run nvidia-smi on the host", "gpu", after=2.0)

@@ -53,9 +53,13 @@ def mem_used(sample: HostSample) -> int | None:
 def record_gpus(store: Store, doc: Mapping[str, Any], boot: float) -> None:
     """A push of the stream ``gpus``: the board, its summary and outliers, and each card's series.
 
-    While NVML hangs (``stale_since``) or a card is lost, the last values are old: the series get a gap, not a flat line.
+    While NVML hangs (``stale_since``) or a card is lost, the last values are old: the series get a gap, not a flat line. A card
+    that has gone stays expected when the agent is another one than saw it: after a reconnect, a restart, a reboot.
     """
     board = board_from_doc(doc, boot)
+    store.cards_known = max(store.cards_known, board.expected or 0, len(board.cards))
+    if store.cards_known:
+        board = board._replace(expected=store.cards_known)
     store.gpus = board
     store.gpu_summary = summarise(board)
     store.outliers = outliers(board)
