@@ -68,7 +68,9 @@ class AcceptancePage(WindowedPage):
         job = current(self.store)
         drawn = job is not None and ("server", job.id, "length") in self.store.series and bool(job.drafter)
         left = size.height - 5 - len(numbers.lines(size.width)) if drawn else 0
-        both = left >= 20
+        view = self.store.servers.get(job.id) if job is not None else None
+        counted = view is not None and view.sample.acceptance_from != "gauge"
+        both = left >= 20 and counted
         each = min(left // 2 if both else left, 18) - 1
         set_height(self.query_one("#length", SeriesChart), each if left >= 8 else 0)
         set_height(self.query_one("#drafted", SeriesChart), each if both else 0)

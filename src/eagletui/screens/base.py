@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, ClassVar, Protocol
 
 from textual.containers import Vertical
+from textual.css.query import NoMatches
 from textual.geometry import Size
 from textual.screen import Screen
 
@@ -43,20 +45,25 @@ class Page(Vertical):
 
     def refresh_topics(self, topics: frozenset[str]) -> None:
         """Redraw the parts that show one of ``topics``; the layout may change with what there is."""
-        self.share_out(self.size)
+        self._share_out()
         for panel in self.query(Panel):
             if panel.display and panel.touched(topics):
                 panel.redraw()
 
     def redraw(self) -> None:
         """Redraw all of it: it has just come into view, and knows nothing of what went on."""
-        self.share_out(self.size)
+        self._share_out()
         for panel in self.query(Panel):
             if panel.display:
                 panel.redraw()
 
     def on_resize(self) -> None:
-        self.share_out(self.size)
+        self._share_out()
+
+    def _share_out(self) -> None:
+        # before its parts are made, and while they are taken down as the app leaves, there is nothing to give room to
+        with contextlib.suppress(NoMatches):
+            self.share_out(self.size)
 
     def share_out(self, size: Size) -> None:
         """Give the room to what matters most; called on resize and before each redraw, so it must be cheap."""

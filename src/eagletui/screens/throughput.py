@@ -48,13 +48,16 @@ class Numbers(ServerPart):
         out += [percentile_row("TTFT", window.ttft, plain), percentile_row("ITL", window.itl, plain)]
         if job.drafter:
             out += folded_text(" " * 8, NOTE, width, "dim")
-        return [*out, []]
+        return out
 
 
 class Throughput(WindowedPage):
     """Numbers above, charts below: one beside the other on a wide screen, as many as there is room for."""
 
-    DEFAULT_CSS = "Throughput Horizontal { height: auto; } Throughput Horizontal SeriesChart { width: 1fr; margin-right: 2; }"
+    DEFAULT_CSS = """
+    Throughput Horizontal { height: auto; margin-top: 1; }
+    Throughput SeriesChart { width: 1fr; margin: 0 2 0 0; }
+    """
 
     def compose(self) -> ComposeResult:
         yield Head()
@@ -70,7 +73,7 @@ class Throughput(WindowedPage):
                 least=4.0,
                 id="load-requests",
             )
-            yield SeriesChart("KV cache, %", [Drawn("kv", "work", "KV cache", 100.0)], least=1.0, id="load-kv")
+            yield SeriesChart("%", [Drawn("kv", "work", "KV cache", 100.0)], least=1.0, id="load-kv")
 
     def share_out(self, size: Size) -> None:
         job = current(self.store)
