@@ -17,7 +17,7 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 ON_HOST = [
     path
     for path in MODULES
-    if path.relative_to(SOURCE).parts[0] in ("agent", "engines", "jobs", "records.py", "speculation.py")
+    if path.relative_to(SOURCE).parts[0] in ("agent", "engines", "jobs", "records", "speculation.py")
     and "on_host" not in path.parts
 ]
 

@@ -19,7 +19,8 @@ class HostError(Exception):
 
     Kinds: name, route, refused, timeout, key-unknown, key-changed, key-revoked, auth, no-python, old-python,
     minimal-python, config, closed, protocol, agent (the agent answered with an error), absent, denied, replaced (of a file on
-    the host), taken (a port or card), other. ``retry`` is True for failures of the network, which may be tried again without a person.
+    the host), taken (a port or card), other. ``retry`` is True for failures of the network, which may be tried again
+    without a person.
     """
 
     def __init__(self, step: str, why: str, remedy: str = "", *, kind: str = "other", retry: bool = False) -> None:

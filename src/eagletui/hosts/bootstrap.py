@@ -71,8 +71,8 @@ def command(nonce: str, watchdog: float = 60.0) -> str:
 
 # -------------------------------------------------------------------------------------------------------- the modules
 
-_ROOMS = ("agent", "engines", "jobs")
-_SINGLE = ("__init__.py", "records.py", "speculation.py")
+_ROOMS = ("agent", "engines", "jobs", "records")
+_SINGLE = ("__init__.py", "speculation.py")
 
 
 def _files() -> dict[str, Path]:

@@ -1,0 +1,95 @@
+"""Jobs: their phases, their state as the shim last wrote it, and what needs a person."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Optional, Tuple
+
+from eagletui.records.codec import NESTED
+
+
+class Phase(NamedTuple):
+    """One phase of a load. ``role`` is target, drafter or None; times in seconds from the first line of the log.
+
+    ``seconds`` is None while the phase runs. ``done``/``total`` count ``unit`` (shards, files, graphs, bytes ...).
+    """
+
+    id: str
+    role: Optional[str] = None
+    start: float = 0.0
+    seconds: Optional[float] = None
+    done: Optional[float] = None
+    total: Optional[float] = None
+    unit: Optional[str] = None
+
+
+class Alert(NamedTuple):
+    """Something that needs a person. ``key`` identifies it, so that the same trouble is one alert. Severity: info, warn, bad."""
+
+    key: str
+    severity: str
+    text: str
+    wall: float
+    source: str = ""
+    remedy: Optional[str] = None
+    acknowledged: bool = False
+
+
+class JobState(NamedTuple):
+    """One job, as its supervisor (the shim) last wrote it.
+
+    ``state`` is one of launching, running, stopping, exited, failed_to_exec, oom, lost_supervisor, lost_reboot,
+    lost_container. ``health`` of a server: loading, ready, failed, stopping, gone. ``rc`` is the exit status, negative for a
+    signal; None is unknown, never guessed. ``started``/``ended`` are wall times, ``started_boot`` a boot time.
+    ``members`` counts the live processes, ``cpu`` is their use in percent of one core, ``blocked`` how many of them wait in the
+    kernel and cannot be killed (state D), ``rss`` and ``bytes_read`` their sums. ``smoke_tokens_per_s``: the speed of the first
+    short answer after the server was ready.
+    """
+
+    id: str
+    kind: str
+    name: str
+    state: str
+    started: float
+    started_boot: Optional[float] = None
+    ended: Optional[float] = None
+    rc: Optional[int] = None
+    health: Optional[str] = None
+    engine: Optional[str] = None
+    engine_version: Optional[str] = None
+    model: Optional[str] = None
+    served_model: Optional[str] = None
+    max_model_len: Optional[int] = None
+    drafter: Optional[str] = None
+    k: Optional[int] = None
+    port: Optional[int] = None
+    gpus: Tuple[str, ...] = ()
+    pid: Optional[int] = None
+    pid_start: Optional[int] = None
+    shim_pid: Optional[int] = None
+    shim_start: Optional[int] = None
+    boot_id: Optional[str] = None
+    operator: Optional[str] = None
+    command: Tuple[str, ...] = ()
+    cwd: Optional[str] = None
+    log: Optional[str] = None
+    log_size: Optional[int] = None
+    log_age: Optional[float] = None
+    phases: Tuple[Phase, ...] = ()
+    phase: Optional[str] = None
+    ready_seconds: Optional[float] = None
+    first_error: Optional[str] = None
+    detail: Optional[str] = None
+    members: Optional[int] = None
+    bytes_read: Optional[int] = None
+    rss: Optional[int] = None
+    listening: Optional[bool] = None
+    silent: Optional[float] = None
+    profile: Optional[str] = None
+    cpu: Optional[float] = None
+    blocked: Optional[int] = None
+    log_floor: Optional[int] = None
+    smoke_tokens_per_s: Optional[float] = None
+    smoke_seconds: Optional[float] = None
+
+
+NESTED["JobState"] = {"phases": Phase}
