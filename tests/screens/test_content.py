@@ -79,6 +79,24 @@ async def test_no_driver_is_said_and_the_rest_is_shown(dashboard: Opener) -> Non
     assert "VLLM::Worker_TP0" in second
 
 
+async def test_a_driver_that_fails_from_the_start_gives_no_age_of_data(dashboard: Opener) -> None:
+    store = board_store(seconds=1)
+    set_board(store, GpuBoard(1000.0, True, problem="the NVIDIA driver is not loaded", stale_since=1000.0, expected=8))
+    for keys in ("", "2"):
+        text = await shown(dashboard, store, keys)
+        assert "no cards answer   the NVIDIA driver is not loaded" in text
+        assert "0 s old" not in text
+        assert "0 models" not in text
+
+
+async def test_a_driver_that_has_gone_is_not_one_that_was_never_there(dashboard: Opener) -> None:
+    store = board_store(seconds=1)
+    store.cards_known = 8
+    set_board(store, GpuBoard(1000.0, False, problem="libnvidia-ml.so.1 not found"))
+    text = await shown(dashboard, store, "2")
+    assert "✗ the NVIDIA driver has gone   libnvidia-ml.so.1 not found" in text
+
+
 async def test_a_lost_card_and_old_data_are_told(dashboard: Opener) -> None:
     text = await shown(dashboard, down_store(), "2")
     assert "LOST: GPU is lost" in text

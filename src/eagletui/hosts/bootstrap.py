@@ -5,7 +5,6 @@ Nothing is written on the host. The shell text holds no data but a nonce and a n
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import secrets
@@ -117,31 +116,23 @@ class Parts(NamedTuple):
     rest: bytes
 
 
-_made: dict[str, Parts] = {}
+_made: dict[tuple[tuple[str, str], ...], Parts] = {}
 
 
 def parts(extra: Mapping[str, str] | None = None) -> Parts:
     """The agent's modules, and ``extra`` ones (in the first part), each as zlib-compressed JSON ``{module name: source}``.
 
-    On a line with a delay the first part saves round trips: a third of the bytes before the first sample. Made once per content.
+    On a line with a delay the first part saves round trips: a third of the bytes before the first sample. Made once: a client
+    that is upgraded on disk while it runs goes on to send the agent that belongs to it.
     """
-    files = _files()
-    key = hashlib.sha256()
-    for name, path in files.items():
-        info = path.stat()
-        key.update(f"{name} {info.st_size} {info.st_mtime_ns}\n".encode())
-    for name, source in (extra or {}).items():
-        key.update(f"{name} {source}\n".encode())
-    digest = key.hexdigest()
-    made = _made.get(digest)
+    key = tuple((extra or {}).items())
+    made = _made.get(key)
     if made is None:
-        sources = {name: path.read_text(encoding="utf-8") for name, path in files.items()}
+        sources = {name: path.read_text(encoding="utf-8") for name, path in _files().items()}
         sources.update(extra or {})
         names = _needed(sources, [f"eagletui.agent.{name}" for name in _FIRST] + list(extra or ()))
         first = {name: sources.pop(name) for name in names} | {MORE: "more"}
-        made = Parts(_pack(first), _pack(sources))
-        _made.clear()
-        _made[digest] = made
+        made = _made[key] = Parts(_pack(first), _pack(sources))
     return made
 
 

@@ -34,7 +34,8 @@ class Summary(Panel):
         parts = gpu_summary_parts(self.store)
         if parts and board is not None:
             names = {short_card(card.name) for card in board.cards if card.name}
-            parts.append([(names.pop() if len(names) == 1 else f"{len(names)} models", "dim")])
+            if names:
+                parts.append([(names.pop() if len(names) == 1 else f"{len(names)} models", "dim")])
             if board.driver:
                 cuda = f", CUDA {clean(board.cuda, 12)}" if board.cuda else ""
                 parts.append([(f"driver {clean(board.driver, 20)}{cuda}", "dim")])

@@ -148,10 +148,12 @@ def board_problem(store: Store) -> Line | None:
     board = store.gpus
     if board is None:
         return [("no data of the cards yet", "dim")]
+    if not board.present and store.cards_known:
+        return [("✗ ", "bad"), ("the NVIDIA driver has gone", "bad"), _why(board.problem)]
     if not board.present:
-        return [("no NVIDIA driver on this host", "dim"), (f"   {clean(board.problem, 200)}" if board.problem else "", "dim")]
+        return [("no NVIDIA driver on this host", "dim"), _why(board.problem)]
     age = board_age(store)
-    if age is not None:
+    if age is not None and board.cards:
         return [("! ", "warn"), (f"the driver does not answer: data is {duration(age)} old", "warn"), _why(board.problem)]
     if not board.cards:
         return [("! ", "warn"), ("no cards answer", "warn"), _why(board.problem)]
