@@ -84,6 +84,22 @@ async def test_a_load_that_stands_still_is_loud(size: tuple[int, int], dashboard
     says(text, "! GPU 5 holds 9.33 GiB less than the others")
 
 
+async def test_busy_processors_alone_prove_no_work(dashboard: Opener) -> None:
+    store = loading_store(moving=False, silent=190.0)
+    store.jobs["k25"] = store.jobs["k25"]._replace(cpu=800.0)
+    text = await shown(dashboard, store, "3")
+    says(text, "! silent for 3 m 10 s, only processors are busy: compiling, or spinning")
+    hides(text, "it works", "hung?")
+
+
+async def test_a_server_that_is_being_ended_is_not_told_as_loading(dashboard: Opener) -> None:
+    store = loading_store()
+    store.jobs["k25"] = store.jobs["k25"]._replace(state="stopping", health="stopping", detail="ended by root", members=3)
+    text = await shown(dashboard, store, "3")
+    says(text, "~ stopping 3 processes left ended by root")
+    hides(text, "to ready", "last line", "ready after")
+
+
 async def test_silence_grows_each_second_and_stands_still_without_a_link(dashboard: Opener) -> None:
     store = loading_store()
     async with dashboard(store) as pilot:
@@ -246,7 +262,7 @@ async def test_a_window_that_is_too_short_says_partial_and_its_true_length(dashb
 @pytest.mark.parametrize("key", ["4", "5"])
 async def test_an_idle_server_shows_its_last_work_and_no_zeros(key: str, size: tuple[int, int], dashboard: Opener) -> None:
     text = await shown(dashboard, idle_server_store(), key, size)
-    says(text, "idle since", "7 m 00 s")
+    says(text, "idle for 7 m 00 s, since ")
     hides(text, " 0.0 tok/s", "acceptance 0", "0.0 %   length")
     assert re.search(r"(generation|emitted) 6\d\.\d tok/s", re.sub(r"\s+", " ", text))
 

@@ -158,9 +158,11 @@ def test_what_a_job_holds_is_its_own_processes_where_the_driver_tells() -> None:
 
 
 def test_signs_of_work() -> None:
-    assert Work().any is None
-    assert Work(cpu=0.4, read=0.0).any is False
-    assert Work(cpu=0.4, read=4e8).any is True
+    assert (Work().moving, Work().computing, Work().still) == (None, False, False)
+    assert Work(cpu=0.4, read=0.0).still
+    assert Work(cpu=0.4, read=4e8).moving
+    spinning = Work(cpu=800.0, read=0.0, filled=0.0)
+    assert (spinning.moving, spinning.computing, spinning.still) == (False, True, False)
 
 
 def log(text: str, **more: object) -> LogLine:

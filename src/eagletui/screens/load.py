@@ -19,10 +19,11 @@ from eagletui.screens.load_words import (
     ready_lines,
     sign_parts,
     silence_line,
+    stopping_lines,
 )
 from eagletui.screens.serving import Head, ServerPart, ServingPage
 from eagletui.views.loading import eta_of, fold_lines, job_cards, silence_of, squeezed, steps_of, work_of
-from eagletui.views.serving import LIVE, current, has_failed, is_loading
+from eagletui.views.serving import LIVE, current, has_failed, is_loading, is_stopping
 from eagletui.widgets.paint import Line, wrapped
 
 LEAST_TAIL = 3
@@ -39,10 +40,12 @@ class Outcome(ServerPart):
             out = failed_lines(job, self.store.tails.get(job.id, ()), self.frame.keys, width)
         elif job.state not in LIVE:
             out = ended_lines(job, width)
+        elif is_stopping(job):
+            out = stopping_lines(job, width)
         elif is_loading(job):
             silence = silence_of(self.store, job, self.now)
             work = work_of(self.store, job)
-            stuck = silence is not None and silence.too_long and work.any is False
+            stuck = silence is not None and silence.too_long and work.still
             out = [eta_line(eta_of(self.store, job, self.now), width, stuck), silence_line(silence, work, width)]
         else:
             out = ready_lines(self.store, job, job_cards(self.store, job), width)

@@ -82,9 +82,11 @@ def silence_line(silence: Silence | None, work: Work, width: int) -> Line:
         return [(f" last line {duration(silence.seconds)} ago", "dim")]
     name = phase_name(silence.phase) if silence.phase else "this phase"
     line: Line = [(" ! ", "warn"), (f"silent for {duration(silence.seconds)}", "warn")]
-    if work.any:
+    if work.moving:
         line.append((", but it works: see below", "good"))
-    elif work.any is not None:
+    elif work.computing:
+        line.append((", only processors are busy: compiling, or spinning", "warn"))
+    elif work.still:
         line.append((", and nothing else moves: hung?", "bad"))
     return fit([*line, (f"   {name}: over {duration(silence.limit)} deserves a look", "dim")], width)
 
@@ -228,6 +230,16 @@ def key_words(ids: Iterable[str], keys: Keymap) -> Line:
         if action is not None and keys.shown(id_):
             line += [(keys.shown(id_), "key"), (f" {action.label}   ", "")]
     return line
+
+
+def stopping_lines(job: JobState, width: int) -> list[Line]:
+    """A server that is being ended."""
+    parts: list[Line] = [[("~ stopping", "warn")]]
+    if job.members is not None:
+        parts.append([(f"{plural(job.members, 'process', 'processes')} left", "")])
+    if job.detail:
+        parts.append([(clean(job.detail, 300), "")])
+    return [[(" ", ""), *joined(parts, width - 1)]]
 
 
 def ended_lines(job: JobState, width: int) -> list[Line]:

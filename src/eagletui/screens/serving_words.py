@@ -146,8 +146,8 @@ def window_line(store: Store, job: JobState, shown: Shown, width: int) -> Line:
         parts.append(why)
     else:
         if shown.idle is not None:
-            at = "" if shown.since is None else time.strftime(" since %H:%M", time.localtime(shown.since))
-            parts.append([("idle", "work"), (f"{at}, {duration(shown.idle)}", "")])
+            at = "" if shown.since is None else time.strftime(", since %H:%M", time.localtime(shown.since))
+            parts.append([("idle", "work"), (f" for {duration(shown.idle)}{at}", "")])
             parts.append([("dim: the last window with work, ", "dim"), *true_length(shown)])
         else:
             parts.append(true_length(shown))

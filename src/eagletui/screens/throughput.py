@@ -41,7 +41,10 @@ class Numbers(ServerPart):
             [("generation ", "dim"), *value(number(window.generated_per_s, 1), "tok/s", style)],
             [("prompt ", "dim"), *value(number(window.prompt_per_s, 1), "tok/s", style)],
             [("requests ", "dim"), *value(number(window.finished_per_s, 2), "/s done", "dim" if shown.idle is not None else "")],
-            [("prefix hits ", "dim"), *value(percent(share(window.prefix_hit_rate), 1))],
+            [
+                ("prefix hits ", "dim"),
+                *value(percent(share(window.prefix_hit_rate), 1), style="dim" if shown.idle is not None else ""),
+            ],
         ]
         plain = "dim" if shown.idle is not None else ""
         out += [[(" window   ", "dim"), *joined(rates, width - 10)], [(" now      ", "dim"), *joined(now, width - 10)], []]

@@ -268,15 +268,24 @@ class Work(NamedTuple):
     cpu: float | None = None
 
     @property
-    def any(self) -> bool | None:
-        """Whether something moves; None when none of the signs is known."""
+    def moving(self) -> bool | None:
+        """Whether data moves, from the disk or onto the cards; None when neither is known."""
         signs = [
             None if self.read is None else self.read > READ_LEAST,
             None if self.filled is None else self.filled > FILLED_LEAST,
-            None if self.cpu is None else self.cpu > CPU_LEAST,
         ]
         known = [sign for sign in signs if sign is not None]
         return any(known) if known else None
+
+    @property
+    def computing(self) -> bool:
+        """Whether the processors are busy. That alone proves no work: ranks that wait for each other spin as well."""
+        return self.cpu is not None and self.cpu > CPU_LEAST
+
+    @property
+    def still(self) -> bool:
+        """Whether something is known, and nothing of it moves."""
+        return not self.moving and not self.computing and (self.moving is not None or self.cpu is not None)
 
 
 READ_LEAST, FILLED_LEAST, CPU_LEAST = 1e6, 1e7, 5.0

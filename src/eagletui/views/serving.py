@@ -24,7 +24,11 @@ def is_server(job: JobState) -> bool:
 
 
 def is_loading(job: JobState) -> bool:
-    return job.state in LIVE and job.ready_seconds is None and job.health not in ("failed", "gone")
+    return job.state in LIVE and job.ready_seconds is None and job.health not in ("failed", "gone") and not is_stopping(job)
+
+
+def is_stopping(job: JobState) -> bool:
+    return job.state == "stopping" or (job.state in LIVE and job.health == "stopping")
 
 
 def has_failed(job: JobState) -> bool:

@@ -35,6 +35,7 @@ class Servers:
         self._reader, self._store, self._retry = reader, store, retry
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._done: set[str] = set()
+        self._usual_of: tuple[tuple[str, float | None, bool], ...] = ()
 
     def update(self, jobs: Iterable[JobState], boot: float) -> None:
         """The job table as it is now, at host time ``boot``: start to follow new servers, renew the estimates."""
@@ -67,7 +68,10 @@ class Servers:
             if phase is not None and phase.done is not None:
                 self._store.track(("job", job.id, f"{phase.id} {phase.role}"), boot, phase.done, LOAD_POINTS)
         names = {job.id for job in loading}
-        self._store.usual = {job.id: found for job in jobs if job.phases and (found := usual(job, jobs))}
+        state = tuple((job.id, job.ready_seconds, bool(job.phases)) for job in jobs)
+        if state != self._usual_of:  # what earlier loads took changes only when there is another job, or another was ready
+            self._usual_of = state
+            self._store.usual = {job.id: found for job in jobs if job.phases and (found := usual(job, jobs))}
         self._store.drop_series(lambda key: key[0] != "job" or key[1] in names)
 
     def on_reboot(self) -> None:

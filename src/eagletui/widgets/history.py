@@ -95,8 +95,8 @@ class SeriesChart(Chart):
         line: Line = []
         for one in self._lines_drawn:
             line += [("█ ", one.style), (f"{one.label}   ", "dim")]
-        back = "10 min in seconds" if self._window <= SPAN else f"{duration(self._window)} in minutes"
-        line.append((f"{self._unit} over the last {back}", "head"))
+        back = "10 min (s)" if self._window <= SPAN else f"{duration(self._window)} (min)"
+        line.append((f"{self._unit}, last {back}", "head"))
         return line
 
     def curves(self) -> list[Curve]:

@@ -1,0 +1,65 @@
+"""A profile becomes fields and fields the same profile again, whatever is in it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eagletui.profiles import Profile
+from eagletui.views.launch_form import FIELDS, kind_of, profile_of, texts_of
+
+WORDS = st.text(st.characters(blacklist_categories=["Cs", "Cc"]), min_size=1, max_size=20)
+LINES = WORDS.filter(lambda text: text == text.strip())
+NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)
+GPUS = st.one_of(
+    st.none(), st.just("all"), st.integers(1, 64), st.lists(st.integers(0, 63), min_size=1, unique=True).map(tuple),
+    st.just(("GPU-0a", "GPU-1b")), st.just(("GPU-0a",)),
+)  # fmt: skip
+
+
+@given(
+    LINES, st.none() | LINES, st.none() | st.integers(1, 64), st.none() | st.integers(1, 65535), GPUS, st.lists(WORDS),
+    st.dictionaries(NAMES, WORDS, max_size=3), st.none() | LINES,
+)  # fmt: skip
+def test_there_and_back(
+    model: str,
+    drafter: str | None,
+    k: int | None,
+    port: int | None,
+    gpus: object,
+    args: list[str],
+    env: dict[str, str],
+    cwd: str | None,
+) -> None:
+    profile = Profile(
+        "name", "vllm", model, drafter=drafter, k=k if drafter else None, port=port, gpus=gpus,  # type: ignore[arg-type]
+        args=tuple(args), env=env, secrets=("A_TOKEN_X9",), cwd=cwd, smoke=False, log_cap=1 << 24, host="0.0.0.0",
+    )  # fmt: skip
+    assert set(texts_of(profile)) == {field.id for field in FIELDS}
+    assert profile_of(profile, texts_of(profile)) == (profile, {})
+
+
+def test_without_the_drafter_what_belonged_to_it_goes_too() -> None:
+    profile = Profile("name", "vllm", "/m", drafter="/d", k=3, method="eagle3")
+    made, problems = profile_of(profile, {**texts_of(profile), "drafter": ""})
+    assert problems == {}
+    assert made == Profile("name", "vllm", "/m")
+    _, problems = profile_of(profile, {**texts_of(profile), "drafter": "", "k": "4"})
+    assert list(problems) == ["k"]
+
+
+def test_one_card_alone_is_told_from_a_number_of_cards() -> None:
+    profile = Profile("name", "vllm", "/m", gpus=(3,))
+    assert texts_of(profile)["gpus"] == "3,"
+    made, _ = profile_of(profile, {**texts_of(profile), "gpus": "3"})
+    assert made == replace(profile, gpus=3)
+
+
+def test_where_a_profile_comes_from() -> None:
+    for path, word in (
+        ("/x/eagletui/assets/profiles/a.toml", "shipped"), ("/x/assets/lab/profiles/a.toml", "lab"),
+        ("/home/me/.config/eagletui/profiles/a.toml", "yours"), ("/home/me/.config/eagletui/hosts/gpu/a.toml", "this host"),
+    ):  # fmt: skip
+        assert kind_of(Profile("a", "vllm", "/m", source=path)) == word
