@@ -198,10 +198,7 @@ class KillSheet(Sheet[None]):
         self.action_dialog_confirm()
 
     def on_key(self, event: events.Key) -> None:
-        if event.key in ("left", "right") and not self._typed.has_focus:
-            self.focus_next(Choice) if event.key == "right" else self.focus_previous(Choice)
-            event.stop()
-        elif event.key in ("up", "down"):
+        if event.key in ("up", "down"):
             self._scroll.scroll_relative(y=1 if event.key == "down" else -1, animate=False)
             event.stop()
         elif event.key in ("pageup", "pagedown"):

@@ -180,6 +180,10 @@ class Log(Page):
                 self._changed()
             await asyncio.sleep(PACE)
 
+    def on_log_view_moved(self, message: LogView.Moved) -> None:
+        message.stop()
+        self.query_one(LogHead).redraw()
+
     def on_log_view_near(self, message: LogView.Near) -> None:
         message.stop()
         self.workers.cancel_group(self, "follow")

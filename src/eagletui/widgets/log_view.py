@@ -105,6 +105,9 @@ class LogView(Table):
             self.back = back
             super().__init__()
 
+    class Moved(Message):
+        """The cursor has been moved by a key or the mouse."""
+
     class Wanted(Message):
         """Something that needs more than the window: ``what`` is start, end, search, again, leave."""
 
@@ -247,6 +250,7 @@ class LogView(Table):
         self._cursor = max(0, min(to, last))
         self.key = self._rows[self._cursor].key
         self._moved()
+        self.post_message(self.Moved())
         if self._cursor < NEAR:
             self.post_message(self.Near(True))
         if self._cursor > last - NEAR:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar, TypeVar
 
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
@@ -107,6 +108,12 @@ class Sheet(ModalScreen[R]):
         for panel in self.query(Lines):
             if panel.touched(topics):
                 panel.redraw()
+
+    def on_key(self, event: events.Key) -> None:
+        """The arrows go from button to button."""
+        if event.key in ("left", "right") and isinstance(self.focused, Choice):
+            self.focus_next(Choice) if event.key == "right" else self.focus_previous(Choice)
+            event.stop()
 
     def action_dialog_close(self) -> None:
         self.dismiss(None)
