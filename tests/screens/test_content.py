@@ -87,6 +87,8 @@ async def test_a_driver_that_fails_from_the_start_gives_no_age_of_data(dashboard
         assert "no cards answer   the NVIDIA driver is not loaded" in text
         assert "0 s old" not in text
         assert "0 models" not in text
+    set_board(store, GpuBoard(1000.0, True, problem="nvmlInit has not answered for 7 s", stale_since=1000.0))
+    assert "0 of 0" not in await shown(dashboard, store, "2")
 
 
 async def test_a_driver_that_has_gone_is_not_one_that_was_never_there(dashboard: Opener) -> None:

@@ -104,7 +104,7 @@ def link_word(card: GpuSample, summary: GpuSummary | None) -> Span:
 def gpu_summary_parts(store: Store) -> list[Line]:
     """The summary of all cards in parts; on a narrow screen the last ones give way, so what is wrong comes early."""
     total = store.gpu_summary
-    if total is None:
+    if total is None or not total.expected:
         return []
     short = total.answering < total.expected
     parts: list[Line] = [[(f"{'✗ ' if short else ''}{total.answering} of {total.expected}", "bad" if short else "strong")]]
