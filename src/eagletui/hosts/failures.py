@@ -55,7 +55,9 @@ def not_ssh(host: str, port: int, seen: str) -> HostError:
 def unknown_key(name: str, address: str, key: HostKey, *, asked: bool) -> HostError:
     why = f"{name} ({address}) is not known, it shows the {key.type} key {key.fingerprint}"
     if asked:
-        return HostError("host key", why, "you did not accept it; " + CHECK_FINGERPRINT, kind="key-unknown")
+        return HostError(
+            "host key", why, "it was not accepted, or there is no terminal to ask in; " + CHECK_FINGERPRINT, kind="key-unknown"
+        )
     remedy = CHECK_FINGERPRINT + ", then connect once with a terminal and without --strict, or with ssh"
     return HostError("host key", why, remedy, kind="key-unknown")
 
