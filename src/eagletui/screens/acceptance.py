@@ -6,17 +6,16 @@ from textual.app import ComposeResult
 from textual.geometry import Size
 
 from eagletui.records import JobState
-from eagletui.screens.base import set_height
-from eagletui.screens.serving import Head, ServerPart, WindowedPage, WindowHead
-from eagletui.screens.serving_words import (
+from eagletui.screens.acceptance_words import (
     acceptance_parts,
     acceptance_problem,
     definition_lines,
-    no_numbers,
     position_lines,
-    problem_lines,
     verdict_lines,
 )
+from eagletui.screens.base import set_height
+from eagletui.screens.serving import Head, ServerPart, WindowedPage, WindowHead
+from eagletui.screens.serving_words import no_numbers, problem_lines
 from eagletui.text import number
 from eagletui.views.serving import current
 from eagletui.widgets.history import Drawn, SeriesChart
