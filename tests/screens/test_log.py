@@ -81,7 +81,7 @@ async def test_it_opens_at_the_end_and_shows_what_comes(dashboard: Opener, tmp_p
             file.write(numbered(5001, 1))
         deeds(app).reader.poke()
         before = screen_text(app)
-        await press(pilot, "up", "down")
+        await press(pilot, "down", "up")
         assert "005001" not in screen_text(app)
         assert [row for row in before.split("\n") if "line 00" in row] == [
             row for row in screen_text(app).split("\n") if "line 00" in row

@@ -269,10 +269,19 @@ class LogView(Table):
         self._moved()
 
     def action_table_page_up(self) -> None:
-        self.move(self._cursor - max(1, self.size.height - 1))
+        self._page(-1)
 
     def action_table_page_down(self) -> None:
-        self.move(self._cursor + max(1, self.size.height - 1))
+        self._page(1)
+
+    def _page(self, way: int) -> None:
+        """Scroll by a screenful, less one row to hold on to; the cursor goes to the edge that was moved towards."""
+        if not self._rows:
+            return
+        step = max(1, self.size.height - 1)
+        self._top = max(0, min(self._top + way * step, len(self._rows) - 1))
+        self._top_key = self._rows[self._top].key
+        self.move(self._top if way < 0 else self._top + step)
 
     def action_table_first(self) -> None:
         self.post_message(self.Wanted("start"))
