@@ -262,7 +262,7 @@ async def test_a_window_that_is_too_short_says_partial_and_its_true_length(dashb
 @pytest.mark.parametrize("key", ["4", "5"])
 async def test_an_idle_server_shows_its_last_work_and_no_zeros(key: str, size: tuple[int, int], dashboard: Opener) -> None:
     text = await shown(dashboard, idle_server_store(), key, size)
-    says(text, "idle for 7 m 00 s, since ")
+    says(text, "idle for 7 m 00 s, since ", "over 60.0 s")
     hides(text, " 0.0 tok/s", "acceptance 0", "0.0 %   length")
     assert re.search(r"(generation|emitted) 6\d\.\d tok/s", re.sub(r"\s+", " ", text))
 
@@ -333,6 +333,20 @@ async def test_the_overview_tells_each_servers_state(size: tuple[int, int], dash
 
 
 # -------------------------------------------------------------------------------------------------------- all and odd
+
+
+async def test_a_server_opened_in_the_list_of_jobs_is_the_one_that_is_shown(dashboard: Opener) -> None:
+    store = ready_store()
+    async with dashboard(store) as pilot:
+        app = app_of(pilot)
+        await pilot.press("7")
+        await pilot.pause()
+        await pilot.press("down", "enter")
+        await pilot.pause()
+        assert store.selected == "e0"
+        await app.show_page("load")
+        await pilot.pause()
+        says(screen_text(app), "2 of 6 servers", "- ended")
 
 
 @pytest.mark.parametrize("name", sorted(SERVING_STORES))

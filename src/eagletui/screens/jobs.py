@@ -13,6 +13,7 @@ from eagletui.screens.base import Page
 from eagletui.screens.serving import bindings
 from eagletui.screens.words import LIVE_STATES, job_progress, job_state
 from eagletui.text import MISSING, clean, duration
+from eagletui.views.serving import choose, is_server
 from eagletui.widgets.paint import Line
 from eagletui.widgets.table import Column, Row, Table
 
@@ -82,6 +83,8 @@ class Jobs(Page):
 
     def opened(self, table: Table, key: str) -> None:
         if key in self.store.jobs:
+            if is_server(self.store.jobs[key]):
+                choose(self.store, key)  # the screens of a server show this one from now on
             self.app.call_later(self.app.show_log, key)  # type: ignore[attr-defined]
 
     def action_remove(self) -> None:

@@ -128,7 +128,7 @@ def true_length(shown: Shown) -> Line:
     text = f"over {window.seconds:.1f} s" if window.seconds < 120 else f"over {duration(window.seconds)}"
     line: Line = [(text, "")]
     if window.partial:
-        line.append((", partial: no scrapes reach back further", "warn"))
+        line.append((", partial", "warn"))
     if window.restarted:
         line.append((", the server restarted in it", "warn"))
     return line
@@ -144,9 +144,9 @@ def window_line(store: Store, job: JobState, shown: Shown, width: int) -> Line:
         if shown.idle is not None:
             at = "" if shown.since is None else time.strftime(", since %H:%M", time.localtime(shown.since))
             parts.append([("idle", "work"), (f" for {duration(shown.idle)}{at}", "")])
-            parts.append([("dim: the last window with work, ", "dim"), *true_length(shown)])
-        else:
-            parts.append(true_length(shown))
+        parts.append(true_length(shown))
+        if shown.idle is not None:
+            parts.append([("dim: the last window with work", "dim")])
     return [(" ", ""), *joined([part for part in parts if part], width - 1)]
 
 
