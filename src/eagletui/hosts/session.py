@@ -20,7 +20,7 @@ from eagletui.hosts.relay import Relay
 from eagletui.records import HostInfo
 
 T = TypeVar("T")
-REPEATABLE = frozenset(("hello", "read", "stat", "list", "search", "processes", "kill_plan", "http"))
+REPEATABLE = frozenset(("hello", "read", "stat", "list", "search", "processes", "job", "jobs", "kill_plan", "http"))
 
 
 class SessionState(NamedTuple):
