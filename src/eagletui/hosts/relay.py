@@ -58,8 +58,10 @@ class Relay:
                 await asyncio.gather(_pipe(reader, there_writer), _pipe(there_reader, writer))
             finally:
                 there_writer.close()
-        except (HostError, OSError):
-            pass  # the program that connected sees its connection close, as it would without us
+        except (HostError, OSError, asyncio.CancelledError):
+            # the program that connected sees its connection close, as it would without us. Only `close` cancels, and nobody
+            # awaits this task but `close`: a task of a stream server that ends cancelled is complained about on stderr
+            pass
         finally:
             self._running.discard(task)
             writer.close()
