@@ -12,7 +12,7 @@ from eagletui.app import EagleApp
 from eagletui.hosts.base import HostError
 from eagletui.records import LogLine
 from eagletui.widgets.dialog import Reader
-from eagletui.widgets.log_view import highlighted, rows_of, short_stamp
+from eagletui.widgets.log_view import MARK, highlighted, rows_of, short_stamp
 from tests.screens.conftest import Opener, app_of, screen_text
 from tests.screens.demo import HOSTILE, board_store
 from tests.screens.test_acting import IN_LOG, ON_JOB, deeds, log, press, settle
@@ -58,8 +58,8 @@ def test_folding_hides_noise_and_old_ticks_but_never_errors_or_the_newest_tick()
 
 
 def test_marks_and_stamps() -> None:
-    assert highlighted("Boom boom", "bad", "boom") == [("", "bad"), ("Boom", "tab"), (" ", "bad"), ("boom", "tab"), ("", "bad")]
-    assert highlighted("Boom boom", "bad", "Boom") == [("", "bad"), ("Boom", "tab"), (" boom", "bad")]
+    assert highlighted("Boom boom", "bad", "boom") == [("", "bad"), ("Boom", MARK), (" ", "bad"), ("boom", MARK), ("", "bad")]
+    assert highlighted("Boom boom", "bad", "Boom") == [("", "bad"), ("Boom", MARK), (" boom", "bad")]
     assert short_stamp("2026-11-29 16:19:18.123") == short_stamp("11-29 16:19:18") == "16:19:18"
     assert short_stamp(None) == ""
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from eagletui.commands.logs import LogWindow
 
 WAIT = 20.0
-PACE = 0.1
+PACE = 0.15
 """Seconds between two reads of a log that is followed: when it floods, its end is read this often."""
 RETRY = 1.0
 WIDE = 132

@@ -258,7 +258,8 @@ class LogWindow:
     async def follow(self, wait: float) -> int:
         """What has come at the end, or the end itself when it has run away; waits up to ``wait`` seconds for something."""
         if not self.opened or self.size - self.end > BEHIND:
-            await self.open_end()
+            # a flood: half a piece is several screenfuls, and the keys must not wait until more of it has been read
+            await self._open(-PIECE // 2 if self.opened else -PIECE)
             return len(self.lines)
         return await self.forward(wait)
 

@@ -18,6 +18,8 @@ _BAR_NAME = re.compile(r"^(.*?):? *\d+%")
 _SIGNS = {"error": ("✗ ", "bad"), "warning": ("! ", "warn")}
 _STEP = 16
 """Cells of one step to the side."""
+MARK = "tab key"
+"""The style of what was looked for: told from the cursor's row by its colour, from other rows by its ground."""
 NEAR = 60
 """Rows before the edge of the window at which more is asked for."""
 
@@ -85,7 +87,7 @@ def highlighted(text: str, style: str, wanted: str) -> Line:
     out: Line = []
     at = 0
     for match in re.finditer(re.escape(wanted), text, flags):
-        out += [(text[at : match.start()], style), (match[0], "tab")]
+        out += [(text[at : match.start()], style), (match[0], MARK)]
         at = match.end()
     return [*out, (text[at:], style)]
 
