@@ -7,7 +7,7 @@ TARGET ?= local
 LAB ?= yes
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint docs format lock wheel clean
+.PHONY: help run lab test lint docs format lock wheel clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -18,7 +18,10 @@ ifeq ($(TARGET)/$(LAB),local/yes)
 endif
 	@$(BIN)/eagletui connect $(TARGET)
 
-test: $(VENV)/.dev  ## set up, then run the whole test suite (ARGS=... goes to pytest)
+lab: $(VENV)/.client  ## build the tiny real engine of this machine, once (3 minutes, 5 GB)
+	@$(BIN)/eagletui lab up
+
+test: $(VENV)/.dev  ## set up, then run the whole test suite with its real engine (ARGS=... goes to pytest: -m "not engine")
 	@tools/system-packages sshd ssh-agent gcc tmux fish tcsh csh zsh
 	@$(BIN)/pytest $(ARGS)
 
