@@ -131,6 +131,29 @@ async def test_a_kill_over_a_lost_connection_is_followed_to_its_end(desk: Desk) 
     await remove_job(desk, state.id)
 
 
+async def test_a_kill_sent_again_after_it_was_done_is_no_failure(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection is lost when the host has taken the kill up, and nothing in the job's state shows that yet."""
+    state = await started(desk, fake())
+    plan = await kill_plan(desk, state.id)
+    lossy = Lossy(desk, "kill")
+    look, looks = commands.jobs._look, [0]
+
+    async def old_then_true(at: Desk, job: str) -> Any:
+        looks[0] += 1
+        if looks[0] == 2:
+            async with asyncio.timeout(30):
+                while (await look(at, job))[0].state in ("running", "stopping"):
+                    await desk.watch.sample("jobs", desk.watch.count("jobs") + 1)
+            return state, {}
+        return await look(at, job)
+
+    monkeypatch.setattr(commands.jobs, "_look", old_then_true)
+    report = await kill(desk, plan)
+    assert report.done
+    assert report.released
+    assert lossy.calls == 1
+
+
 async def test_a_program_that_is_not_there(desk: Desk) -> None:
     plan = await plan_launch(desk, replace(fake(), command=(), args=(), venv="/nowhere/venv"))
     state = await launch(desk, plan, {})

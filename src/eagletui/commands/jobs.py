@@ -262,22 +262,28 @@ async def kill(desk: Desk, plan: KillPlan, *, now: bool = False) -> KillReport:
     before = (await _look(desk, plan.job))[1].get("wall")
     began = time.monotonic()
     deadline = began + sum(plan.graces or (60.0, 15.0, 30.0)) + 60.0
-    asked = False
+    asked = lost = False
     while True:
         try:
             if not asked:
                 await desk.session.request("kill", job=plan.job, token=plan.token, now=now, operator=desk.operator)
                 asked = True
             state, result = await _look(desk, plan.job)
-            if result.get("wall") not in (None, before) and (state.state not in LIVE or result.get("remaining")):
+            fresh = result.get("wall") not in (None, before)
+            # the host writes the result before it calls a job over
+            if (state.state not in LIVE and (fresh or not state.members)) or (fresh and result.get("remaining")):
                 return await _report(desk, plan, state, result, cards)
             if time.monotonic() > deadline:
                 why = f"still ending: {state.detail}" if state.detail else "it was told to end, and has not"
                 return KillReport(plan.job, False, remaining=(why,), seconds=time.monotonic() - began)
         except HostError as error:
+            if lost and not asked and error.kind in ("absent", "replaced"):
+                asked = True  # it had been taken up before the connection was lost, and what was shown is ending already
+                continue
             if not error.retry or time.monotonic() > deadline:
                 raise
             # lost on the way: whether it was taken up shows in the job itself
+            lost = True
             await desk.session.wait_online(max(0.0, deadline - time.monotonic()))
             state, result = await _look(desk, plan.job)
             asked = state.state == "stopping" or state.state not in LIVE or result.get("wall") not in (None, before)
