@@ -151,16 +151,17 @@ class Probe:
         early = 0
         why = None
         try:
-            async for chunk in self._until_stopped(stream):
-                usage = getattr(chunk, "usage", None) or usage
-                tokens = getattr(usage, "completion_tokens", None)
-                for choice in chunk.choices[:1]:
-                    why = choice.finish_reason or why
-                    for text, reasoning in _texts(choice):
-                        last = time.monotonic()
-                        if first is None:
-                            first, early = last, tokens or 1
-                        yield Piece(text, reasoning, tokens)
+            async with contextlib.aclosing(self._until_stopped(stream)) as chunks:
+                async for chunk in chunks:
+                    usage = getattr(chunk, "usage", None) or usage
+                    tokens = getattr(usage, "completion_tokens", None)
+                    for choice in chunk.choices[:1]:
+                        why = choice.finish_reason or why
+                        for text, reasoning in _texts(choice):
+                            last = time.monotonic()
+                            if first is None:
+                                first, early = last, tokens or 1
+                            yield Piece(text, reasoning, tokens)
         finally:
             await stream.close()
         ended = time.monotonic()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal
@@ -213,22 +215,22 @@ class Log(Page):
         elif message.what == "end":
             self.action_follow()
         elif message.what == "start":
-            self._go(self._to_start())
+            self._go(self._to_start)
         elif message.what == "search":
             self._backward = self.view.following
-            self._go(self._search(self._backward))
+            self._go(partial(self._search, self._backward))
         elif message.what == "again":
-            self._go(self._search(self._backward))
+            self._go(partial(self._search, self._backward))
 
-    def _go(self, work: Any) -> None:
+    def _go(self, work: Callable[[], Awaitable[None]]) -> None:
         """Do one thing at a time with the window; what was under way is given up."""
         self.workers.cancel_group(self, "follow")
         self.run_worker(self._guarded(work), group="go", exclusive=True)
 
-    async def _guarded(self, work: Any) -> None:
+    async def _guarded(self, work: Callable[[], Awaitable[None]]) -> None:
         self.problem = self.found = ""
         try:
-            await work
+            await work()
         except HostError as error:
             self.problem = f"{error.step}: {error.why}"
         finally:
@@ -260,7 +262,7 @@ class Log(Page):
     def action_follow(self) -> None:
         """Show the end and stay there."""
         self.view.following = True
-        self._go(self._to_end())
+        self._go(self._to_end)
 
     async def _to_end(self) -> None:
         if self.window is not None:
@@ -294,7 +296,7 @@ class Log(Page):
     def action_find_previous(self) -> None:
         """The next match the other way than `/` went."""
         if self.view.find_text:
-            self._go(self._search(not self._backward))
+            self._go(partial(self._search, not self._backward))
         else:
             self.view.action_table_find()
 
@@ -324,7 +326,7 @@ class Log(Page):
         self.found = f"found {way}" + (", round the end" if round_ else "") + "   n N"
 
     def action_first_error(self) -> None:
-        self._go(self._first_error())
+        self._go(self._first_error)
 
     async def _first_error(self) -> None:
         window, job = self.window, self.job
