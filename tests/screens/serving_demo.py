@@ -178,8 +178,9 @@ def sample(boot: float, tokens: float, steps: float, running: float, **more: Any
     done = round(tokens / 400)
     ttft = ((0.1, done * 0.2), (0.25, done * 0.8), (0.5, done * 0.95), (1.0, done), (None, done))
     return ServerSample(
-        boot, time.time() - (BOOT - boot), running, 0.0, 0.04 * running / 3, 21 * tokens, tokens, steps, 3 * steps, sum(drafts), drafts, 21 * tokens,
-        17 * tokens, 0, done, ttft, done * 0.21, itl, count * 0.0231, 1.7e9, engine="vllm", k=3, acceptance_from="counters",
+        boot, time.time() - (BOOT - boot), running, 0.0, 0.04 * running / 3, 21 * tokens, tokens, steps, 3 * steps, sum(drafts),
+        drafts, 21 * tokens, 17 * tokens, 0, done, ttft, done * 0.21, itl, count * 0.0231, 1.7e9,
+        engine="vllm", k=3, acceptance_from="counters",
     )._replace(**more)  # fmt: skip
 
 
