@@ -286,6 +286,8 @@ async def test_the_whole_story_by_keys(story: Story) -> None:
         before = await story.quiet(desk, job, 1)
 
         await shown.press("p")
+        await shown.press("end", *["backspace"] * 60)
+        await shown.type("Name the capital of France.")
         await shown.press("enter")
         text = await shown.until(lambda text: "of this request alone" in text, "the answer and its acceptance")
         after = await story.quiet(desk, job, 2)
@@ -337,6 +339,11 @@ async def launch_by_keys(shown: Dashboard, port: int) -> None:
     await shown.press("end", *["backspace"] * 6)
     await shown.type(str(port))
     await shown.until(lambda text: f"--port {port}" in text, "the command has the port that was typed")
+    # a small model left to itself does not stop: the longest answer is made short
+    await shown.press("down", "down", "down")
+    await shown.press("end", *["backspace"] * 6)
+    await shown.type("192")
+    await shown.until(lambda text: "--max-model-len 192" in text, "the command has the length that was typed")
     shown.holds("draft tokens k 3", f"port {port}")
     await shown.press("ctrl+l")
     await shown.until(lambda text: "lab-eagle3" in text and f":{port}" in text and "phase" in text, "the screen Load")

@@ -48,12 +48,16 @@ def token(job: str, boot_id: str, main: Optional[Key], members: Sequence[Key]) -
 
 def describe(stat: Stat) -> Dict[str, Any]:
     """One process of the plan."""
+    uid = procfs.uid_of(stat.pid)
+    uid = procfs.uid_of(stat.pid)
     out: Dict[str, Any] = {
         "pid": stat.pid,
         "start": stat.start,
         "state": stat.state,
         "command": procfs.cmdline(stat.pid) or stat.comm,
         "rss": stat.rss * procfs.PAGE_SIZE,
+        "user": "" if uid is None else procfs.user(uid),
+        "user": "" if uid is None else procfs.user(uid),
     }
     if stat.state == "D":
         out["waiting_on"] = waiting_on(stat.pid)
