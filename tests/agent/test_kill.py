@@ -55,6 +55,7 @@ def test_the_plan_lists_what_dies_and_the_kill_frees_it(jobs: Jobs, stranger: in
     assert plan["processes"][0]["pid"] == plan["main"] == state["pid"]
     assert plan["processes"][0]["start"] == state["pid_start"]
     assert "fake_server.py" in plan["processes"][0]["command"]
+    assert {process["user"] for process in plan["processes"]} == {procfs.user(os.getuid())}
     assert (plan["port"], plan["listening"], plan["gpus"]) == (spec["port"], True, ["GPU-1"])
     assert plan["gpu_pids"] == [state["pid"]]
     assert plan["suspects"] == [{"uuid": "GPU-1", "pid": 1}]

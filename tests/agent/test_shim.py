@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 
 from eagletui.agent import procfs, state_dir
+from eagletui.agent import shim as shim_module
 from eagletui.agent.job_lines import Lines, read_lines
 from eagletui.agent.log_tail import LogTail
 from eagletui.agent.syscalls import signal_process
+from eagletui.records.jobs import MOST_PIDS
 from tests.agent.jobs_harness import Jobs, lines, until
 
 
@@ -38,7 +40,10 @@ def test_a_server_from_load_to_samples(jobs: Jobs, tmp_path: Path) -> None:
     weights = next(p for p in loading["phases"] if p["id"] == "weights")
     assert (weights["role"], weights["done"], weights["total"], weights["unit"]) == ("target", 4, 4, "shards")
     assert "seconds" not in weights
-    assert jobs.wait(spec["id"], lambda s: s.get("members") == 3)["bytes_read"] > 0
+    whole = jobs.wait(spec["id"], lambda s: s.get("members") == 3)
+    assert whole["bytes_read"] > 0
+    assert {(pid, start) for pid, start in whole["member_pids"]} == set(jobs.members(spec["id"]))
+    assert whole["member_pids"][0] == [whole["pid"], whole["pid_start"]]
     hold.touch()
     ready = jobs.wait(spec["id"], lambda s: s.get("smoke_tokens_per_s"))
     assert (ready["health"], ready["state"], ready["listening"]) == ("ready", "running", True)
@@ -117,6 +122,7 @@ def test_processes_left_behind_are_named_and_keep_the_supervisor(jobs: Jobs) -> 
     assert procfs.alive(left["shim_pid"], left["shim_start"])
     answer = jobs.kill(spec["id"])
     assert answer["result"]["released"][0] == "1 process"
+    assert jobs.over(spec["id"])["member_pids"] == []
     assert "detail" not in jobs.over(spec["id"]) or jobs.state(spec["id"])["detail"].startswith("ended")
 
 
@@ -268,3 +274,11 @@ def test_a_full_disk_keeps_the_old_state(small_disk: Path) -> None:
     out.append({"n": 3})
     out.close()
     assert (small_disk / "events.jsonl").read_bytes() == b'{"n":3}\n'
+
+
+def test_the_members_that_are_named_are_the_oldest_and_not_all() -> None:
+    members = [(pid, 1000 - pid) for pid in range(200)]
+    named = shim_module._pids(members)
+    assert len(named) == MOST_PIDS
+    assert named[0] == (199, 801)
+    assert shim_module._pids(reversed(members)) == named

@@ -14,7 +14,7 @@ from eagletui.agent import procfs, state_dir
 from eagletui.agent.members import Origin, Scanner, here, read_origin
 
 ENDED = ("exited", "failed_to_exec", "oom")
-_LIVE_FIELDS = ("blocked", "cpu", "rss", "listening", "silent", "members")
+_LIVE_FIELDS = ("blocked", "cpu", "rss", "listening", "silent", "members", "member_pids")
 NEWEST = 200
 
 

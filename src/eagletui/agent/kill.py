@@ -57,7 +57,6 @@ def describe(stat: Stat) -> Dict[str, Any]:
         "command": procfs.cmdline(stat.pid) or stat.comm,
         "rss": stat.rss * procfs.PAGE_SIZE,
         "user": "" if uid is None else procfs.user(uid),
-        "user": "" if uid is None else procfs.user(uid),
     }
     if stat.state == "D":
         out["waiting_on"] = waiting_on(stat.pid)

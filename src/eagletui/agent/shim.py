@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
 
 from eagletui.agent import bundle, leftovers, oom, ports, procfs, state_dir, syscalls
 from eagletui.agent.ending import Ending, merge_result
@@ -22,6 +22,7 @@ from eagletui.agent.server_probe import Owner, Rules, ServerProbe
 from eagletui.agent.spawn import SpawnFailed, open_log, spawn
 from eagletui.agent.usage import Meter
 from eagletui.records import JobState, to_doc
+from eagletui.records.jobs import MOST_PIDS
 
 TICK = 1.0
 LOG_TICK = 0.5
@@ -192,6 +193,7 @@ class Shim(Owner):
         usage = self._meter.look(self._members, now)
         self._f.update(
             members=usage.members,
+            member_pids=_pids(self._members),
             blocked=usage.blocked,
             rss=usage.rss,
             cpu=usage.cpu,
@@ -344,6 +346,7 @@ class Shim(Owner):
             rc=rc,
             ended=wall,
             members=len(self._members),
+            member_pids=_pids(self._members),
             listening=None,
             state="oom" if killed_for_memory else ("stopping" if self._ending.active else "exited"),
         )
@@ -397,7 +400,7 @@ class Shim(Owner):
         self._log.finish()
         self._log_fields()
         killed = self._killed
-        self._f.update(members=0, blocked=None, cpu=None, rss=None, silent=None)
+        self._f.update(members=0, member_pids=(), blocked=None, cpu=None, rss=None, silent=None)
         if self._f["state"] in ("stopping", "running"):
             self._f["state"] = "exited"
         if self._f.get("health") is not None and (killed or self._f["health"] == "stopping"):
@@ -450,6 +453,11 @@ _LEFT = "left behind: "
 
 def _left_behind(members: Mapping[Key, Stat]) -> str:
     return _LEFT + ", ".join("pid %d (%s)" % (stat.pid, stat.comm) for stat in list(members.values())[:12])
+
+
+def _pids(members: Iterable[Key]) -> Tuple[Key, ...]:
+    """The oldest members: an engine's workers start before what these start (dozens of compilers each)."""
+    return tuple(sorted(members, key=lambda key: (key[1], key[0]))[:MOST_PIDS])
 
 
 def _usage() -> Dict[str, float]:

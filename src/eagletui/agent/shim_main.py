@@ -212,7 +212,7 @@ def _reap(directory: str, complaints: _Complaints) -> int:
         state_dir.write_json(path, state, sync=False)
 
     def done(stuck: List[Any]) -> None:
-        for key in ("blocked", "cpu", "rss", "listening", "silent"):
+        for key in ("blocked", "cpu", "rss", "listening", "silent", "member_pids"):
             state.pop(key, None)
         state.update(members=len(stuck), ended=state.get("ended") or round(time.time(), 3))
         if stuck:

@@ -34,6 +34,9 @@ class Alert(NamedTuple):
     acknowledged: bool = False
 
 
+MOST_PIDS = 64
+
+
 class JobState(NamedTuple):
     """One job, as its supervisor (the shim) last wrote it.
 
@@ -42,7 +45,9 @@ class JobState(NamedTuple):
     signal; None is unknown, never guessed. ``started``/``ended`` are wall times, ``started_boot`` a boot time.
     ``members`` counts the live processes, ``cpu`` is their use in percent of one core, ``blocked`` how many of them wait in the
     kernel and cannot be killed (state D), ``rss`` and ``bytes_read`` their sums. ``smoke_tokens_per_s``: the speed of the first
-    short answer after the server was ready.
+    short answer after the server was ready, ``smoke_problem`` why there was none. ``metrics_problem`` says in words why its
+    metrics cannot be had; None while they can. ``member_pids`` are the members as (pid, start ticks), oldest first, at most
+    `MOST_PIDS`: whose a process on a card is follows from them.
     """
 
     id: str
@@ -90,6 +95,9 @@ class JobState(NamedTuple):
     log_floor: Optional[int] = None
     smoke_tokens_per_s: Optional[float] = None
     smoke_seconds: Optional[float] = None
+    smoke_problem: Optional[str] = None
+    metrics_problem: Optional[str] = None
+    member_pids: Tuple[Tuple[int, int], ...] = ()
 
 
 NESTED["JobState"] = {"phases": Phase}

@@ -9,6 +9,7 @@ from eagletui.agent.documents import board_from_doc, host_from_doc, processes_fr
 from eagletui.records import GpuBoard, HostSample, JobState, from_doc
 from eagletui.store import Store
 from eagletui.watch.outliers import outliers
+from eagletui.watch.owners import with_owners
 from eagletui.watch.summary import summarise
 
 GPU_SERIES = (
@@ -60,7 +61,7 @@ def record_gpus(store: Store, doc: Mapping[str, Any], boot: float) -> None:
     store.cards_known = max(store.cards_known, board.expected or 0, len(board.cards))
     if store.cards_known:
         board = board._replace(expected=store.cards_known)
-    store.gpus = board
+    store.gpus = with_owners(board, store.jobs.values())
     store.gpu_summary = summarise(board)
     store.outliers = outliers(board)
     for card in board.cards:
@@ -90,6 +91,11 @@ def record_processes(store: Store, doc: Mapping[str, Any], boot: float) -> None:
 def record_jobs(store: Store, doc: Mapping[str, Any], _boot: float) -> None:
     """A push of the stream ``jobs``: the job table by id."""
     store.jobs = {name: from_doc(JobState, job) for name, job in doc.items()}
+    if store.gpus is not None:
+        owned = with_owners(store.gpus, store.jobs.values())
+        if owned is not store.gpus:
+            store.gpus = owned
+            store.changed("gpus")
     store.changed("jobs")
 
 
