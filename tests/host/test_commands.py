@@ -72,7 +72,7 @@ def assert_one_line(done: Done, code: int, *words: str) -> None:
 
 
 async def test_status_of_eight_cards(cards: FakeNvml) -> None:
-    cards.set("count 8", "card 2 util 97", "card 2 power 412000", "card 5 error 15 *")
+    cards.set("count 8", "card 2 util 97", "card 2 power 412000", "card 5 error 15 *", "card 3 ecc 4", "card 3 recovery 1")
     done = await eagletui("status", "local", "--json", env=cards.environ)
     assert (done.code, done.err) == (0, "")
     shown: dict[str, Any] = json.loads(done.out)
@@ -82,6 +82,9 @@ async def test_status_of_eight_cards(cards: FakeNvml) -> None:
     assert set(HostInfo._fields) | set(HostSample._fields) <= set(shown["host"])
     assert shown["gpus"][2]["util"] == 97
     assert shown["gpus"][2]["power"] == 412
+    assert shown["gpus"][3]["ecc_uncorrected"] == 4  # comes with the second sample
+    assert shown["gpus"][3]["recovery"]
+    assert any(alert["key"].endswith(":ecc") for alert in shown["alerts"])
     assert shown["gpus"][5]["lost"]
     assert shown["gpus"][5]["util"] is None
     assert shown["host"]["cpu"] is not None

@@ -17,9 +17,10 @@ from eagletui.hosts.target import parse_target
 FIRST = 8.0
 """Seconds to wait for the first sample of each stream; a hanging driver must not hold the snapshot up for ever."""
 SECOND = 1.5
-"""Seconds after it for the host's second sample, from which its rates (cpu, network, disks) come, and the servers' scrapes."""
+"""Seconds after it for the second samples, and the servers' scrapes. With the host's come its rates (cpu, network, disks), with
+the cards' their memory errors, remapped rows and recovery action."""
 STREAMS = ("host", "gpus", "jobs")
-INTERVALS = {"host": 0.7, "gpus": 1.0, "jobs": 2.0}
+INTERVALS = {"host": 0.7, "gpus": 0.7, "jobs": 2.0}
 
 
 def run(options: argparse.Namespace) -> int:
@@ -47,7 +48,7 @@ async def _sample(desk: Desk) -> None:
             await asyncio.gather(*(desk.watch.sample(name, 1) for name in STREAMS))
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(SECOND):
-            await asyncio.gather(desk.watch.sample("host", 2), _servers(desk))
+            await asyncio.gather(desk.watch.sample("host", 2), desk.watch.sample("gpus", 2), _servers(desk))
 
 
 async def _servers(desk: Desk) -> None:
