@@ -114,7 +114,8 @@ class Store:
     window they look at. ``usual`` holds, for a job that loads, the seconds each (phase, role) took in earlier loads;
     ``cards_known`` is the most cards that were seen at once: an agent that was started anew does not know of one that has gone.
     ``last_busy`` a server's last view with work in it. ``jobs_boot`` is when the job table was taken, ``jobs_seen`` when it
-    came, by this machine's monotonic clock.
+    came, by this machine's monotonic clock. ``old`` are the streams (host, gpus, processes, jobs) that have sent nothing since a
+    connection was lost: what is known of them is from before.
     """
 
     connection: Connection = field(default_factory=Connection)
@@ -136,6 +137,7 @@ class Store:
     last_busy: dict[str, ServerView] = field(default_factory=dict)
     jobs_boot: float | None = None
     jobs_seen: float | None = None
+    old: set[str] = field(default_factory=set)
     alerts: dict[str, Alert] = field(default_factory=dict)
     series: dict[tuple[str, ...], Series] = field(default_factory=dict)
     revision: dict[str, int] = field(default_factory=dict)

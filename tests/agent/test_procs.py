@@ -13,7 +13,9 @@ import pytest
 from eagletui.agent import procfs, procs
 from eagletui.agent.calls import CallError
 from eagletui.agent.documents import processes_from_doc
-from eagletui.agent.procs import top
+from eagletui.agent.loop import boot_now
+from eagletui.agent.procs import ProcessSource, top
+from eagletui.agent.source import Context
 from tests.agent.fakenvml import Running, pythons
 from tests.agent.test_worker import drive, loop
 
@@ -69,6 +71,18 @@ def test_a_busy_process_is_on_top(python: str) -> None:
         running.close()
         child.kill()
         child.communicate()
+
+
+def test_a_source_started_again_does_not_measure_over_an_instant(loop: Any) -> None:
+    source = ProcessSource(Context(loop, lambda doc: None, lambda module: None, lambda line: None))
+    for ago, least, most in ((0.1, 0.0, 0.95), (60.0, -600.0, 0.0)):
+        source._before = (boot_now() - ago, {})
+        source.start(3.0, {})
+        assert least < source._ticker._due - loop.now() <= most
+    source._before = None
+    source.start(15.0, {})
+    assert source._ticker._due <= loop.now()
+    source.stop()
 
 
 class FakeCall:

@@ -8,6 +8,7 @@ import pytest
 from rich.cells import cell_len
 
 from eagletui.widgets.paint import folded
+from eagletui.widgets.panel import Panel
 from tests.screens.conftest import Opener, app_of, screen_text
 from tests.screens.demo import board_store
 
@@ -63,3 +64,18 @@ async def test_help_and_quit_are_in_every_footer_and_the_screen_among_the_tabs(w
         await pilot.click("Footer", offset=(lines[-1].index("help"), 0))
         await pilot.pause()
         assert "Keys" in screen_text(app_of(pilot))
+
+
+async def test_after_a_reconnect_old_values_stay_dimmed_until_their_stream_sends(dashboard: Opener) -> None:
+    store = board_store(seconds=3)
+    async with dashboard(store, (160, 50)) as pilot:
+        app = app_of(pilot)
+        await pilot.press("2")
+        cards = app.query_one("#cards", Panel)
+        processes = app.query_one("#host-processes", Panel)
+        for old, faded in (({"gpus", "processes"}, (True, True)), ({"processes"}, (False, True)), (set(), (False, False))):
+            store.old = old
+            for topic in ("connection", "gpus", "processes"):
+                store.changed(topic)
+            app._redraw_dirty()
+            assert (cards._faded, processes._faded) == faded

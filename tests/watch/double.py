@@ -19,7 +19,9 @@ class FakeHost:
         self.info = info
         self.listeners: dict[str, Listener] = {}
         self.subscriptions: list[tuple[str, float]] = []
+        self.params: list[tuple[str, dict[str, Any]]] = []
         self.ended: list[str] = []
+        self.events: list[str] = []
         self.refuse: dict[str, HostError] = {}
         self.files: dict[str, bytes] = {}
         self.answers: dict[str, Any] = {}
@@ -27,10 +29,12 @@ class FakeHost:
         self.later: dict[str, Doc] = {}
         self.closed = False
 
-    async def subscribe(self, stream: str, interval: float, listener: Listener, **_params: Any) -> Callable[[], Awaitable[None]]:
+    async def subscribe(self, stream: str, interval: float, listener: Listener, **params: Any) -> Callable[[], Awaitable[None]]:
         if stream in self.refuse:
             raise self.refuse[stream]
         self.subscriptions.append((stream, interval))
+        self.params.append((stream, params))
+        self.events.append(f"+{stream}")
         self.listeners[stream] = listener
         if stream in self.documents:
             self.push(stream, self.documents[stream])
@@ -39,7 +43,9 @@ class FakeHost:
 
         async def end() -> None:
             self.ended.append(stream)
-            self.listeners.pop(stream, None)
+            self.events.append(f"-{stream}")
+            if self.listeners.get(stream) is listener:
+                del self.listeners[stream]
 
         return end
 

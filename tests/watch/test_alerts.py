@@ -81,7 +81,7 @@ def test_missing_cards_by_memory_and_by_configuration() -> None:
 
 def test_a_driver_that_cannot_be_used() -> None:
     broken = GpuBoard(1.0, True, problem="the driver was changed while it was loaded", stale_since=1.0)
-    assert keys(board_signs(broken)) == {"gpu:problem"}
+    assert keys(board_signs(broken)) == {"gpu:none"}
 
 
 def test_stale_data_is_told_and_nothing_else_is_judged() -> None:

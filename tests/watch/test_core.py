@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from eagletui.hosts.base import HostError
+from eagletui.hosts.base import HostError, Push
 from eagletui.records import JobState, ServerSample, ServerView, to_doc
 from eagletui.store import Connection, Store
 from eagletui.watch.core import Intervals, Watch
@@ -45,7 +45,7 @@ async def bench() -> Bench:
 async def test_the_streams_are_subscribed_at_their_intervals() -> None:
     bench = Bench(intervals=Intervals(gpus=5.0))
     await bench.watch.start()
-    assert dict(bench.host.subscriptions) == {"host": 2.0, "gpus": 5.0, "processes": 15.0, "jobs": 2.0}
+    assert dict(bench.host.subscriptions) == {"host": 2.0, "gpus": 5.0, "processes": 1.0, "jobs": 2.0}
     await bench.watch.stop()
     assert sorted(bench.host.ended) == ["gpus", "host", "jobs", "processes"]
 
@@ -154,8 +154,96 @@ async def test_the_same_boot_keeps_the_history(bench: Bench) -> None:
     assert "host:reboot" not in bench.store.alerts
 
 
+def used(cpu: float | None) -> dict[str, Any]:
+    """A process table of one, its use of the processors known or not."""
+    process = {"start": 99000, "comm": "python"}
+    return {"42": process if cpu is None else {**process, "cpu": cpu}}
+
+
+async def test_the_use_of_the_processors_is_known_soon_also_after_a_reconnect(bench: Bench) -> None:
+    for cpu, pace in ((None, 1.0), (5.0, 15.0), (None, 1.0), (6.0, 15.0)):
+        bench.host.push("processes", used(cpu))
+        await bench.watch.settled()
+        assert [interval for stream, interval in bench.host.subscriptions if stream == "processes"][-1] == pace
+
+
+async def test_traffic_is_asked_for_while_somebody_looks(bench: Bench) -> None:
+    assert ("gpus", {}) in bench.host.params
+    bench.host.params.clear()
+    bench.watch.look("traffic", True)
+    await bench.watch.settled()
+    bench.watch.look("traffic", False)
+    await bench.watch.settled()
+    assert bench.host.params == [("gpus", {"traffic": True}), ("gpus", {})]
+
+
+async def test_a_stream_comes_anew_before_its_old_subscription_ends(bench: Bench) -> None:
+    """A source that nobody watches for a moment begins anew: NVML is opened again, there is nothing to measure cpu from."""
+    bench.host.events.clear()
+    before = bench.host.listeners["gpus"]
+    bench.watch.look("traffic", True)
+    await bench.watch.settled()
+    assert bench.host.events == ["+gpus", "-gpus"]
+    doc = {"present": True, "cards": {"GPU-a": CARD}}
+    bench.host.push("gpus", doc)
+    before(Push("gpus", 2, 1001.5, 1_700_000_001.5, doc, doc))  # one that was still on its way
+    assert bench.watch.count("gpus") == 1
+    bench.host.push("gpus", doc)
+    assert bench.watch.count("gpus") == 2
+
+
+async def test_until_the_new_subscription_sends_the_old_one_counts() -> None:
+    bench = Bench()
+    await bench.watch.start()
+    before = bench.host.listeners["gpus"]
+    bench.host.refuse["gpus"] = HostError("connect", "no connection", kind="timeout", retry=True)
+    bench.watch.look("traffic", True)
+    await bench.watch.settled()
+    before(Push("gpus", 2, 1001.5, 1_700_000_001.5, {}, {"present": True, "cards": {"GPU-a": CARD}}))
+    assert bench.watch.count("gpus") == 1
+    assert bench.host.ended == []
+    bench.host.refuse.clear()
+    bench.online()
+    await asyncio.sleep(0)
+    assert bench.host.events[-2:] == ["+gpus", "-gpus"]
+    await bench.watch.stop()
+    assert sorted(bench.host.ended) == ["gpus", "gpus", "host", "jobs", "processes"]
+
+
+async def test_what_is_known_from_before_a_reconnect_is_old_until_its_stream_sends(bench: Bench) -> None:
+    bench.host.push("gpus", {"present": True, "cards": {"GPU-a": CARD}})
+    assert bench.store.old == set()
+    bench.watch.on_state(Connection("reconnecting"), INFO)
+    bench.online()
+    assert bench.store.old == {"host", "gpus", "processes", "jobs"}
+    bench.store.listen(lambda topic: seen.append((topic, topic in bench.store.old)))
+    seen: list[tuple[str, bool]] = []
+    bench.host.push("gpus", {"present": True, "cards": {"GPU-a": CARD}})
+    assert seen[0] == ("gpus", False)
+    assert bench.store.old == {"host", "processes", "jobs"}
+
+
+async def test_an_alert_goes_with_the_pushes_of_other_streams(bench: Bench) -> None:
+    """Where there is no driver any more the cards' stream sends once in a minute."""
+    hot = {**CARD, "ecc_uncorrected": 2}
+    bench.host.push("gpus", {"present": True, "cards": {"GPU-a": hot}})
+    assert set(bench.store.alerts) == {"gpu:GPU-a:ecc"}
+    bench.host.push("gpus", {"present": True, "problem": "NVML: driver/library mismatch", "cards": {}})
+    bench.now += 3
+    bench.host.push("gpus", {"present": True, "problem": "NVML: driver/library mismatch", "cards": {}})
+    assert "no card can be read" in bench.store.alerts["gpu:none"].text
+    bench.host.push("gpus", {"present": False, "problem": "no NVIDIA driver", "cards": {}})
+    assert bench.store.alerts["gpu:none"].text == "no cards, 1 expected: no NVIDIA driver"
+    bench.now += 11
+    bench.host.push("host", {})
+    assert set(bench.store.alerts) == {"gpu:none"}
+
+
 async def test_processes_are_sampled_faster_while_somebody_looks(bench: Bench) -> None:
+    bench.host.push("processes", used(5.0))
+    await bench.watch.settled()
     bench.host.subscriptions.clear()
+    bench.host.ended.clear()
     bench.watch.look("processes", True)
     bench.watch.look("processes", True)
     bench.watch.look("processes", False)

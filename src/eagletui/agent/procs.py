@@ -17,6 +17,7 @@ from eagletui.records import Process, to_doc
 
 LIMIT = 40
 SLICE = 100  # processes per turn of the loop: about 2 ms
+LEAST = 1.0  # seconds that the use of the processors is measured over, at least
 _COMMAND = 300
 _Ticks = Dict[Tuple[int, int], int]  # (pid, start): CPU ticks used
 
@@ -111,7 +112,9 @@ class ProcessSource(Source):
     def start(self, interval: float, params: Dict[str, Any]) -> None:
         limit = params.get("limit", LIMIT)
         self._limit = limit if isinstance(limit, int) and 1 <= limit <= 1000 else LIMIT
-        self._ticker.start(max(0.1, interval))
+        # the use of the processors since the last scan says nothing when that was only just now
+        since = boot_now() - self._before[0] if self._before is not None else LEAST
+        self._ticker.start(max(0.1, interval), max(0.0, min(LEAST - since, interval)))
 
     def stop(self) -> None:
         self._ticker.stop()

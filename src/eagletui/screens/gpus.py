@@ -230,7 +230,7 @@ class Gpus(Page):
 
     @property
     def looks(self) -> tuple[str, ...]:
-        return ("processes",)
+        return ("processes", "traffic")
 
     def compose(self) -> ComposeResult:
         yield Summary()

@@ -52,7 +52,8 @@ def board_signs(board: GpuBoard | None, expected: int | None = None) -> Iterator
             yield Sign("gpu:none", "bad", f"no cards, {wanted} expected: {why}", "check the driver: nvidia-smi", "gpu")
         return
     if board.problem and not board.cards:
-        yield Sign("gpu:problem", "bad", f"no card can be read: {board.problem}", "run nvidia-smi on the host", "gpu", after=2.0)
+        # the same key as above: the one takes the other's place
+        yield Sign("gpu:none", "bad", f"no card can be read: {board.problem}", "run nvidia-smi on the host", "gpu", after=2.0)
         return
     if board.stale_since is not None:
         age = max(0.0, board.boot - board.stale_since)
@@ -272,7 +273,7 @@ class Alarms:
         for sign in signs:
             seen.add(sign.key)
             track = tracks.setdefault(sign.key, _Track())
-            track.last_seen = now
+            track.last_seen, track.seen = now, True
             track.firm_since = (now if track.firm_since is None else track.firm_since) if sign.firm else None
             needed = sign.after if self._patience else 0.0
             ripe = track.firm_since is not None and now - track.firm_since >= needed
@@ -280,12 +281,19 @@ class Alarms:
                 track.raised = True
                 self._store.raise_alert(Alert(sign.key, sign.severity, sign.text, wall, sign.source, sign.remedy))
         for key in [key for key in tracks if key not in seen]:
-            track = tracks[key]
-            track.firm_since = None
-            if not track.raised or now - track.last_seen >= CLEAR_AFTER:
-                del tracks[key]
-                if track.raised:
-                    self._store.clear_alert(key)
+            tracks[key].firm_since, tracks[key].seen = None, False
+        self.sweep()
+
+    def sweep(self) -> None:
+        """Clear what is seen no more and has been gone long enough: of every group, however seldom its own stream sends."""
+        now = self._clock()
+        for tracks in self._groups.values():
+            for key in [key for key, track in tracks.items() if not track.seen]:
+                track = tracks[key]
+                if not track.raised or now - track.last_seen >= CLEAR_AFTER:
+                    del tracks[key]
+                    if track.raised:
+                        self._store.clear_alert(key)
 
     def forget(self, group: str) -> None:
         """Clear the group's alerts at once: what they were about is gone (a reboot)."""
@@ -296,9 +304,10 @@ class Alarms:
 class _Track:
     """How long one sign has been seen."""
 
-    __slots__ = ("firm_since", "last_seen", "raised")
+    __slots__ = ("firm_since", "last_seen", "raised", "seen")
 
     def __init__(self) -> None:
         self.firm_since: float | None = None
         self.last_seen = 0.0
         self.raised = False
+        self.seen = True

@@ -36,12 +36,13 @@ class Subscriber(Reader, Protocol):
 
 class Intervals(NamedTuple):
     """Seconds between samples of each stream; ``processes_looked_at`` while the process table is on the screen, ``jobs_busy``
-    while a job loads or ends."""
+    while a job loads or ends, ``processes_first`` until their use of the processors is known: it takes two samples."""
 
     host: float = 2.0
     gpus: float = 1.0
     processes: float = 15.0
     processes_looked_at: float = 3.0
+    processes_first: float = 1.0
     jobs: float = 2.0
     jobs_busy: float = 1.0
 
@@ -52,6 +53,17 @@ STREAMS: Mapping[str, Callable[[Store, Mapping[str, Any], float], None]] = {
     "processes": telemetry.record_processes,
     "jobs": telemetry.record_jobs,
 }
+
+
+class Pace(NamedTuple):
+    """How a stream is wanted: its interval in seconds, and ``traffic``, the parameter of that name of ``gpus``."""
+
+    interval: float
+    traffic: bool = False
+
+    @property
+    def params(self) -> dict[str, Any]:
+        return {"traffic": True} if self.traffic else {}
 
 
 class Watch:
@@ -81,7 +93,9 @@ class Watch:
         self._ends: dict[str, Callable[[], Awaitable[None]]] = {}
         self._lookers: dict[str, int] = {}
         self._pace: asyncio.Task[None] | None = None
-        self._paces: dict[str, float] = {}
+        self._paces: dict[str, Pace] = {}
+        self._asked = dict.fromkeys(STREAMS, 0)
+        self._heard = dict.fromkeys(STREAMS, 0)
         self._ready: set[str] = set()
         self.on_ready: Callable[[JobState], None] = lambda job: None
         self._last_boot: float | None = None
@@ -114,7 +128,8 @@ class Watch:
     def look(self, topic: str, on: bool) -> None:
         """A screen begins or ends to show ``topic``; its lookers are counted.
 
-        ``processes``: the table is sampled more often. ``log:JOB``: the newest lines of that job's log come to ``store.tails``.
+        ``processes``: the table is sampled more often. ``traffic``: the PCIe traffic of cards that have to be asked for it one by
+        one comes with each sample. ``log:JOB``: the newest lines of that job's log come to ``store.tails``.
         """
         if topic.startswith("log:"):
             self._tails.look(topic[4:], on)
@@ -139,19 +154,20 @@ class Watch:
         try:
             while names := self._mispaced():
                 for name in names:
-                    await _quietly(self._ends.pop(name))
                     await self._subscribe(name)
         finally:
             self._pace = None
 
-    def _wanted(self, name: str) -> float:
-        """The interval that a stream should have now."""
+    def _wanted(self, name: str) -> Pace:
+        """How a stream should come now."""
         usual: float = getattr(self.intervals, name)
+        if name == "processes" and all(process.cpu is None for process in self.store.processes):
+            return Pace(min(self.intervals.processes_first, usual))
         if name == "processes" and self._lookers.get(name):
-            return min(self.intervals.processes_looked_at, usual)
+            return Pace(min(self.intervals.processes_looked_at, usual))
         if name == "jobs" and any(_busy(job) for job in self.store.jobs.values()):
-            return min(self.intervals.jobs_busy, usual)
-        return usual
+            return Pace(min(self.intervals.jobs_busy, usual))
+        return Pace(usual, name == "gpus" and bool(self._lookers.get("traffic")))
 
     async def sample(self, stream: str, number: int = 1) -> None:
         """Wait until ``number`` pushes of ``stream`` have come since the start, or the host has refused it."""
@@ -180,6 +196,7 @@ class Watch:
         if before in ("online", "stale") and connection.state not in ("online", "stale") and self._last_boot is not None:
             telemetry.gap(self.store, self._last_boot)
             self._fresh.clear()
+            self.store.old = set(STREAMS)
         if connection.state == "online":
             for name in sorted(self._unreached):
                 self._spawn(self._subscribe(name))
@@ -232,10 +249,17 @@ class Watch:
     # --------------------------------------------------------------------------------------------------------- the streams
 
     async def _subscribe(self, name: str) -> None:
+        """Have a stream as it is wanted now, in place of how it came before.
+
+        The old subscription ends only when the new one is there: the agent lets go of what nobody watches, and a source that
+        begins anew has nothing to measure from.
+        """
         self._refused.discard(name)
-        interval = self._paces[name] = self._wanted(name)
+        pace = self._paces[name] = self._wanted(name)
+        self._asked[name] += 1
+        turn = self._asked[name]
         try:
-            self._ends[name] = await self.session.subscribe(name, interval, self._listen(name))
+            end = await self.session.subscribe(name, pace.interval, self._listen(name, turn), **pace.params)
         except HostError as error:
             if error.retry or error.kind == "closed":
                 self._unreached.add(name)  # the connection's failure, not the host's answer: asked again once it is there
@@ -245,9 +269,19 @@ class Watch:
             self.store.raise_alert(
                 Alert(f"stream:{name}", "warn", f"{name}: no data: {error.why}", self._wall(), "watch", error.remedy or None)
             )
+            return
+        before: Callable[[], Awaitable[None]] | None = end  # when it was asked for once more meanwhile, this one is superfluous
+        if turn == self._asked[name]:
+            before, self._ends[name] = self._ends.get(name), end
+        if before is not None:
+            await _quietly(before)
 
-    def _listen(self, name: str) -> Listener:
+    def _listen(self, name: str, turn: int) -> Listener:
         def listener(push: Push) -> None:
+            if turn < self._heard[name]:
+                return  # of the subscription before: its successor has sent already
+            self._heard[name] = turn
+            self.store.old.discard(name)
             try:
                 STREAMS[name](self.store, push.doc, push.boot)
                 self._last_boot = push.boot
@@ -276,6 +310,7 @@ class Watch:
         if name == "jobs":
             self._servers.update(self.store.jobs.values(), push.boot)
             self._tell_ready()
+        if name in ("jobs", "processes"):
             self._repace()
         if self._began is None:
             self._began = push.wall

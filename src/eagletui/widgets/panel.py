@@ -38,7 +38,7 @@ class Panel(Widget, can_focus=False):
     DEFAULT_CSS = "Panel { height: auto; }"
     topics: frozenset[str] = frozenset()
     fades: ClassVar[bool] = False
-    """Whether it is dimmed while the link is down, because what it shows is the last that is known."""
+    """Whether it is dimmed while the link is down and until fresh data has come, because it shows the last that is known."""
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name for it
         super().__init__(id=id)
@@ -59,7 +59,7 @@ class Panel(Widget, can_focus=False):
         raise NotImplementedError
 
     def faded(self) -> bool:
-        return self.fades and self.store.connection.state != "online"
+        return self.fades and (self.store.connection.state != "online" or not self.topics.isdisjoint(self.store.old))
 
     def touched(self, topics: frozenset[str]) -> bool:
         """Whether a change of these topics may change what it shows."""
