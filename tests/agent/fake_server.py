@@ -21,6 +21,7 @@ p.add_argument("--workers-ignore-term", action="store_true")
 p.add_argument("--hold", help="load until this file appears")
 p.add_argument("--key", help="answer 401 without it")
 p.add_argument("--shm", action="append", default=[], help="a file in /dev/shm that the workers map")
+p.add_argument("--page", help="answer /metrics with this file while it is there; an empty one is a 404")
 p.add_argument("--fail", help="print this error while loading and exit 1")
 p.add_argument("--forks", action="store_true", help="workers fork on and on")
 args = p.parse_args()
@@ -94,6 +95,10 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self):
         if self.path == "/health":
             self.answer(200, b"")
+        elif self.path == "/metrics" and args.page and os.path.exists(args.page):
+            with open(args.page, "rb") as file:
+                page = file.read()
+            self.answer(200 if page else 404, page, "text/plain")
         elif self.path == "/metrics":
             Handler.count += 1
             self.answer(

@@ -16,6 +16,7 @@ from eagletui.agent import procfs, state_dir
 from eagletui.agent import shim as shim_module
 from eagletui.agent.job_lines import Lines, read_lines
 from eagletui.agent.log_tail import LogTail
+from eagletui.agent.server_probe import no_metrics
 from eagletui.agent.syscalls import signal_process
 from eagletui.records.jobs import MOST_PIDS
 from tests.agent.jobs_harness import Jobs, lines, until
@@ -70,7 +71,41 @@ def test_a_server_with_a_key_is_ready_without_it(jobs: Jobs) -> None:
     result = jobs.root / "jobs" / spec["id"] / "result.json"
     until(result.exists)
     assert json.loads(result.read_text()) == {"smoke_problem": "key needed"}
-    assert "detail" not in jobs.state(spec["id"])
+    state = jobs.wait(spec["id"], lambda s: s.get("smoke_problem"))
+    assert state["smoke_problem"] == "key needed"
+    assert "detail" not in state
+
+
+PAGES = {
+    "html": (b"<!DOCTYPE html>\n<title>proxy</title>\n", "HTML"),
+    "json": (b'{"detail": "Not Found"}\n', "JSON"),
+    "cut": (b"# TYPE vllm:generation_tokens counter\nvllm:generation_tok", "cut off after 57 characters"),
+    "a stranger's": (b"# TYPE go_goroutines gauge\ngo_goroutines 12\n", "none of vLLM or SGLang"),
+    "none": (b"", "has no /metrics"),
+}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_that_is_no_metrics_page_is_told_and_never_a_number(name: str, jobs: Jobs, tmp_path: Path) -> None:
+    page = tmp_path / "page"
+    page.write_bytes(PAGES[name][0])
+    spec = jobs.server("--page", str(page), ready={"scrape": 0.2, "smoke": False})
+    jobs.launch(spec)
+    told = jobs.wait(spec["id"], lambda s: s.get("metrics_problem"))
+    assert PAGES[name][1] in told["metrics_problem"]
+    assert told["health"] == "ready"
+    assert not (jobs.root / "jobs" / spec["id"] / "samples.jsonl").read_bytes()
+    if name != "none":  # one that has no metrics is asked again only after half a minute
+        page.unlink()
+        jobs.wait(spec["id"], lambda s: "metrics_problem" not in s)
+        until(lambda: (jobs.root / "jobs" / spec["id"] / "samples.jsonl").read_bytes())
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 500])
+def test_why_there_are_no_numbers_is_in_words(status: int) -> None:
+    text = no_metrics("/metrics", status)
+    assert text.startswith("no numbers: ")
+    assert ("wants a key" in text) == (status in (401, 403))
 
 
 def test_the_smoke_can_be_switched_off(jobs: Jobs) -> None:

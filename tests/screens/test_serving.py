@@ -137,6 +137,29 @@ async def test_a_ready_server_tells_model_length_first_answer_and_room(size: tup
 
 
 @SIZES
+async def test_a_server_that_wants_a_key_says_so(size: tuple[int, int], dashboard: Opener) -> None:
+    store = ready_store(smoke_tokens_per_s=None, smoke_seconds=None, smoke_problem="key needed")
+    text = await shown(dashboard, store, "3", size)
+    says(text, "● ready", "! no first answer: the server wants an API key, and none is known here")
+    hides(text, "not tried, or not yet")
+    store = ready_store(smoke_tokens_per_s=None, smoke_seconds=None, smoke_problem="the first answer has no tokens")
+    says(await shown(dashboard, store, "3", size), "! no first answer: the first answer has no tokens")
+
+
+@SIZES
+@pytest.mark.parametrize("key", ["3", "4", "5", "1"])
+async def test_why_there_are_no_metrics_is_on_every_screen_of_the_server(
+    key: str, size: tuple[int, int], dashboard: Opener
+) -> None:
+    why = "no numbers: the metrics page is HTML, not metrics: <!DOCTYPE html>"
+    text = await shown(dashboard, ready_store(metrics_problem=why), key, size)
+    says(text, f"! {why}")
+    never = ready_store([], metrics_problem=why)
+    assert not never.servers
+    says(await shown(dashboard, never, key, size), f"! {why}")
+
+
+@SIZES
 async def test_a_failed_load_shows_its_first_error_where_and_what_to_press(size: tuple[int, int], dashboard: Opener) -> None:
     text = await shown(dashboard, failed_store(), "3", size)
     says(

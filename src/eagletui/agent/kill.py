@@ -49,7 +49,6 @@ def token(job: str, boot_id: str, main: Optional[Key], members: Sequence[Key]) -
 def describe(stat: Stat) -> Dict[str, Any]:
     """One process of the plan."""
     uid = procfs.uid_of(stat.pid)
-    uid = procfs.uid_of(stat.pid)
     out: Dict[str, Any] = {
         "pid": stat.pid,
         "start": stat.start,

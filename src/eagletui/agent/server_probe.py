@@ -48,6 +48,10 @@ class Owner:
     def server_metrics(self, text: bytes, boot: float, wall: float) -> None:
         raise NotImplementedError
 
+    def server_no_metrics(self, why: str) -> None:
+        """It answers, but not with its metrics; ``why`` in words."""
+        raise NotImplementedError
+
     def server_silent(self, why: Optional[str]) -> None:
         """It has been ready, and does not answer any more (None: it does again)."""
         raise NotImplementedError
@@ -176,10 +180,21 @@ class ServerProbe:
             self._failures = 0
         if answer.status == 200:
             self._owner.server_metrics(answer.body, boot_now(), time.time())
-        elif not answer.status:
+        elif answer.status:
+            self._owner.server_no_metrics(no_metrics(self._rules.metrics, answer.status))
+        else:
             self._failures += 1
             if self._failures == 3:
                 self._owner.server_silent(answer.error)
+
+
+def no_metrics(path: str, status: int) -> str:
+    """Why a server that answers has no numbers, from the status of its metrics page."""
+    if status in _KEY_NEEDED:
+        return "no numbers: %s wants a key, and none is known here (status %d)" % (path, status)
+    if status == 404:
+        return "no numbers: the server has no %s (SGLang has it with --enable-metrics)" % path
+    return "no numbers: %s is answered with status %d" % (path, status)
 
 
 def smoke_result(answer: Answer, seconds: float) -> Dict[str, Any]:

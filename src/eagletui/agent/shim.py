@@ -296,9 +296,7 @@ class Shim(Owner):
         self._f["smoke_seconds"] = result.get("seconds")
         fields: Dict[str, Any] = {"smoke_tokens_per_s": result.get("tokens_per_s"), "smoke_seconds": result.get("seconds")}
         if result.get("problem"):
-            fields["smoke_problem"] = result["problem"]
-            if result["problem"] != "key needed":
-                self._f["detail"] = "first prompt: %s" % result["problem"]
+            fields["smoke_problem"] = self._f["smoke_problem"] = result["problem"]
         merge_result(self._directory, {key: value for key, value in fields.items() if value is not None})
         self._log.note(dict({"kind": "smoke"}, **result))
 
@@ -307,12 +305,19 @@ class Shim(Owner):
 
         try:
             sample = server_sample(text, boot, wall, self._f.get("k"), self._spec.get("engine"))
-            if sample is not None and self._samples is not None:
+            if sample is None or (sample.running is None and sample.generated_tokens is None):
+                self.server_no_metrics("no numbers: its metrics page has none of vLLM or SGLang")
+                return
+            self._f["metrics_problem"] = None
+            if self._samples is not None:
                 self._samples.append(to_doc(sample))
         except MetricsError as error:
-            self._trouble("metrics: %s" % error)
+            self.server_no_metrics("no numbers: %s" % error)
         except OSError as error:
             self._trouble("samples.jsonl: %s" % (error.strerror or error))
+
+    def server_no_metrics(self, why: str) -> None:
+        self._f["metrics_problem"] = why
 
     def server_silent(self, why: Optional[str]) -> None:
         self._f["detail"] = None if why is None else "does not answer: %s" % why

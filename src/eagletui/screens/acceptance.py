@@ -27,7 +27,7 @@ class Numbers(ServerPart):
 
     def about(self, job: JobState, width: int) -> list[Line]:
         shown = self.shown(job)
-        out = problem_lines(self.store.servers.get(job.id))
+        out = problem_lines(self.store.servers.get(job.id), job, width)
         if no_numbers(self.store, job, shown) or shown.window is None:
             if job.ready_seconds is not None and not job.drafter:
                 out.append([(" ", ""), *acceptance_problem(job, None)])

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from eagletui.actions import BY_ID, Keymap
 from eagletui.records import Eta, GpuSample, JobState, LogLine
 from eagletui.screens.details import folded_text
-from eagletui.screens.serving_words import duration_short, phase_name, span_short
+from eagletui.screens.serving_words import duration_short, phase_name, span_short, warned
 from eagletui.store import Store
 from eagletui.text import MISSING, clean, clock, duration, gib, number, plural, rate, size
 from eagletui.views.loading import Folded, Held, Silence, Step, Work, headroom, held, who_failed
@@ -173,11 +173,12 @@ def ready_lines(store: Store, job: JobState, cards: Sequence[GpuSample], width: 
         if job.smoke_seconds is not None:
             first.append((f" in {number(job.smoke_seconds, 2)} s", "dim"))
     else:
-        first.append(("not tried, or not yet", "dim"))
+        first.append(("none" if job.smoke_problem else "not tried, or not yet", "dim"))
     parts.append(first)
     out = [[(" ", ""), *joined(parts, width - 1)]]
-    if job.detail:
-        out.append([(" ! ", "warn"), (clean(job.detail, 300), "warn")])
+    for text in (job.detail, smoke_word(job.smoke_problem), job.metrics_problem):
+        if text:
+            out += warned(text, width, 2)
     free = headroom(cards)
     if free:
         (first_card, least), most = min(free, key=lambda one: one[1]), max(left for _, left in free)
@@ -187,6 +188,13 @@ def ready_lines(store: Store, job: JobState, cards: Sequence[GpuSample], width: 
     elif store.gpus is None or not store.gpus.cards:
         out.append([(" no card on this host: ", "dim"), (f"its processes hold {size(job.rss)} of the machine's memory", "")])
     return out
+
+
+def smoke_word(problem: str | None) -> str | None:
+    """Why there was no first answer."""
+    if problem == "key needed":
+        return "no first answer: the server wants an API key, and none is known here"
+    return f"no first answer: {problem}" if problem else None
 
 
 def exit_word(rc: int | None) -> str:

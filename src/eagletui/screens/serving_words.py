@@ -21,7 +21,7 @@ from eagletui.views.serving import (
     shown_window,
     tensor_parallel,
 )
-from eagletui.widgets.paint import Line, joined, spread
+from eagletui.widgets.paint import Line, folded, joined, spread
 
 ENGINES = {"vllm": "vLLM", "sglang": "SGLang"}
 
@@ -166,10 +166,19 @@ def no_numbers(store: Store, job: JobState, shown: Shown) -> Line:
     return []
 
 
-def problem_lines(view: ServerView | None) -> list[Line]:
-    if view is None or not view.problem:
-        return []
-    return [[(" ! ", "warn"), (clean(view.problem, 300), "warn")]]
+def problems(view: ServerView | None, job: JobState) -> list[str]:
+    """Why a server's numbers are missing, old or incomplete: what the host and the reading of its records say."""
+    return [text for text in (job.metrics_problem, view.problem if view is not None else None) if text]
+
+
+def problem_lines(view: ServerView | None, job: JobState, width: int) -> list[Line]:
+    return [line for text in problems(view, job) for line in warned(text, width)]
+
+
+def warned(text: str, width: int, most: int = 3) -> list[Line]:
+    """A text that needs attention, in at most ``most`` lines."""
+    pieces = folded(clean(text, 400), max(10, width - 4))[:most]
+    return [[("   " if number_ else " ! ", "warn"), (piece, "warn")] for number_, piece in enumerate(pieces)]
 
 
 def value(text: str, unit: str = "", style: str = "") -> Line:
@@ -246,8 +255,7 @@ def server_lines(store: Store, job: JobState, width: int, now: float) -> list[Li
         parts.append([(f":{job.port}", "")])
     parts.append([(engine_word(job) or MISSING, "dim")])
     view = store.servers.get(job.id)
-    if view is not None and view.problem:
-        out.append([("  ! ", "warn"), (clean(view.problem, 200), "warn")])
+    out += [[("  ! ", "warn"), (clean(text, 200), "warn")] for text in problems(view, job)]
     return [joined([part for part in parts if part], width), *out]
 
 

@@ -25,7 +25,7 @@ class Numbers(ServerPart):
     def about(self, job: JobState, width: int) -> list[Line]:
         shown = self.shown(job)
         view = self.store.servers.get(job.id)
-        out = problem_lines(view)
+        out = problem_lines(view, job, width)
         if view is None:
             return out
         sample, window = view.sample, shown.window
