@@ -13,31 +13,12 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
 
+from eagletui.connection import Connection
 from eagletui.records import Alert, Eta, GpuBoard, HostInfo, HostSample, JobState, LogLine, Process, ServerView
 
+__all__ = ["Connection", "GpuSummary", "Series", "Store"]
+
 NAN = float("nan")
-
-
-class Connection(NamedTuple):
-    """How the link to the host is. ``state``: connecting, online, stale, reconnecting, blocked, closed.
-
-    ``rtt`` in seconds; ``since`` and ``last_frame`` by this machine's monotonic clock; ``step``/``why``/``remedy`` say
-    what went wrong when it is not online; ``next_try`` (monotonic) when the next attempt is due.
-    """
-
-    state: str = "connecting"
-    target: str = ""
-    transport: str = ""
-    rtt: float | None = None
-    since: float = 0.0
-    last_frame: float | None = None
-    attempts: int = 0
-    next_try: float | None = None
-    step: str = ""
-    why: str = ""
-    remedy: str = ""
-    received: int = 0
-    sent: int = 0
 
 
 class GpuSummary(NamedTuple):

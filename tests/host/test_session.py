@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from eagletui.connection import Connection
 from eagletui.hosts.base import HostError, Push
-from eagletui.hosts.session import Session, SessionState, Timings
+from eagletui.hosts.session import Session, Timings
 from eagletui.hosts.ssh import connector
 from eagletui.hosts.target import Target
 from tests.host.proxy import TcpProxy
@@ -23,11 +24,11 @@ class Watcher:
     """Collects states and pushes; waits for what a test expects of them."""
 
     def __init__(self) -> None:
-        self.states: list[SessionState] = []
+        self.states: list[Connection] = []
         self.pushes: list[Push] = []
         self._news = asyncio.Event()
 
-    def state(self, state: SessionState) -> None:
+    def state(self, state: Connection) -> None:
         self.states.append(state)
         self._news.set()
 

@@ -9,13 +9,22 @@ from typing import Any
 
 import pytest
 
+from eagletui.connection import Connection
 from eagletui.hosts.base import Chunk, Doc, Forward, HostError, HttpAnswer, Listener, Push
-from eagletui.hosts.session import Early, Session, SessionState, Timings
+from eagletui.hosts.session import Early, Session, Timings
 from eagletui.records import HostInfo
-from eagletui.store import Connection
 
 NETWORK = HostError("connect", "no route to gpu", "check the network", kind="route", retry=True)
 FAST = Timings(stale=5.0, backoff=(0.01, 0.02), tick=0.01, patience=5.0)
+
+
+class FakeForward:
+    """A port that nothing is behind."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    async def close(self) -> None: ...
 
 
 class FakeHost:
@@ -32,6 +41,7 @@ class FakeHost:
         self.calls: list[str] = []
         self.open: asyncio.Queue[asyncio.Future[Any]] = asyncio.Queue()
         self.closed = False
+        self.port: int | None = None
 
     def die(self, error: HostError | None = None) -> None:
         self.ended.set_result(error or HostError("connection", "the host went away", kind="closed", retry=True))
@@ -88,7 +98,9 @@ class FakeHost:
         return HttpAnswer(200, {}, await self._answer(f"http {method}"))
 
     async def forward(self, port: int) -> Forward:
-        raise HostError("forward", "not here", kind="refused")
+        if self.port is None:
+            raise HostError("forward", "not here", kind="refused")
+        return FakeForward(self.port)
 
     async def close(self) -> None:
         self.closed = True
@@ -102,7 +114,7 @@ class Rig:
     def __init__(self, timings: Timings = FAST) -> None:
         self.results: asyncio.Queue[FakeHost | HostError] = asyncio.Queue()
         self.attempts = 0
-        self.states: list[SessionState] = []
+        self.states: list[Connection] = []
         self.news = asyncio.Event()
         self._slept, self._ahead = 0.0, 4000.0
         self.session = Session(
@@ -141,7 +153,7 @@ class Rig:
         early(result)
         return result
 
-    def state(self, state: SessionState) -> None:
+    def state(self, state: Connection) -> None:
         self.states.append(state)
         self.news.set()
 
@@ -176,12 +188,6 @@ async def online(rig: Rig) -> FakeHost:
     rig.give(host)
     await rig.session.open()
     return host
-
-
-def test_the_state_has_the_fields_of_the_stores_connection() -> None:
-    assert SessionState._fields[: len(Connection._fields)] == Connection._fields
-    state = SessionState(state="online", target="gpu")
-    assert Connection(*state[: len(Connection._fields)]) == Connection(state="online", target="gpu")
 
 
 async def test_network_failures_are_tried_again_with_what_is_known(rig: Rig) -> None:
@@ -458,3 +464,15 @@ async def test_close_ends_everything(rig: Rig) -> None:
 async def test_info_before_the_first_connection(rig: Rig) -> None:
     with pytest.raises(HostError, match="not connected yet"):
         _ = rig.session.info
+
+
+async def test_a_forwarded_port_that_is_closed_is_forgotten(rig: Rig) -> None:
+    host = await online(rig)
+    with pytest.raises(HostError):
+        await rig.session.forward(8000)
+    host.port = 40000
+    kept, closed = await rig.session.forward(8000), await rig.session.forward(8000)
+    await closed.close()
+    assert rig.session._relays == {kept}
+    await rig.session.close()
+    assert rig.session._relays == set()

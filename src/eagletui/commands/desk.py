@@ -16,12 +16,13 @@ from typing import Any
 
 from eagletui.commands.good import remember
 from eagletui.config import Config, HostSettings, load_config
+from eagletui.connection import Connection
 from eagletui.hosts.base import HostError, Prompter
-from eagletui.hosts.session import Connect, Session, SessionState
+from eagletui.hosts.session import Connect, Session
 from eagletui.hosts.target import Target
 from eagletui.profiles import Profile
 from eagletui.records import Alert, JobState
-from eagletui.store import Connection, Store
+from eagletui.store import Store
 from eagletui.watch.core import STREAMS, Intervals, Watch
 
 
@@ -109,8 +110,8 @@ async def open_desk(
     for notice in config.notices:
         warn(store, f"config:{notice.line}:{notice.what}", f"{notice.file.name}:{notice.line or 1}: {notice.what}", notice.remedy)
 
-    def on_state(state: SessionState) -> None:
-        desk.watch.on_state(_connection(state), session.info if state.state == "online" else store.info)
+    def on_state(state: Connection) -> None:
+        desk.watch.on_state(state, session.info if state.state == "online" else store.info)
 
     session = Session(
         connector(target, settings, prompter, lambda line: warn(store, f"ssh:{line}", line)),
@@ -118,7 +119,7 @@ async def open_desk(
         target=str(target),
         transport="local" if target.local else "ssh",
     )
-    store.connection = _connection(session.state)
+    store.connection = session.state
     intervals = Intervals()._replace(**settings.intervals)
     watch = Watch(session, store, intervals=intervals, expected_cards=settings.gpus, patience=patience)
     desk = Desk(target, session, store, watch, config, settings, settings.readonly)
@@ -130,10 +131,6 @@ async def open_desk(
     finally:
         await starting  # ends at once: the session is either online or closed now
     return desk
-
-
-def _connection(state: SessionState) -> Connection:
-    return Connection(**{name: getattr(state, name) for name in Connection._fields})
 
 
 def warn(store: Store, key: str, text: str, remedy: str | None = None) -> None:

@@ -10,10 +10,15 @@ from eagletui.hosts.base import Forward, Host, HostError
 
 
 class Relay:
-    """Implements `base.Forward`. ``host`` gives the live host, or raises `HostError`; the port is opened on it when needed."""
+    """Implements `base.Forward`. ``host`` gives the live host, or raises `HostError`; the port is opened on it when needed.
 
-    def __init__(self, port: int, host: Callable[[], Awaitable[Host]]) -> None:
-        self._remote, self._host = port, host
+    ``closed`` is called with the relay once nothing is left of it to close.
+    """
+
+    def __init__(
+        self, port: int, host: Callable[[], Awaitable[Host]], closed: Callable[[Relay], None] = lambda relay: None
+    ) -> None:
+        self._remote, self._host, self._closed = port, host, closed
         self._owner: Host | None = None
         self._inner: Forward | None = None
         self._server: asyncio.Server | None = None
@@ -40,6 +45,7 @@ class Relay:
         if self._inner is not None:
             await self._inner.close()
             self._inner = None
+        self._closed(self)
 
     async def _target(self) -> int:
         async with self._opening:

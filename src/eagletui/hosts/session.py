@@ -15,32 +15,13 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from eagletui.connection import Connection
 from eagletui.hosts.base import Chunk, Doc, Forward, Host, HostError, HttpAnswer, Listener, Push
 from eagletui.hosts.relay import Relay
 from eagletui.records import HostInfo
 
 T = TypeVar("T")
 REPEATABLE = frozenset(("hello", "read", "stat", "list", "search", "processes", "job", "jobs", "kill_plan", "http"))
-
-
-class SessionState(NamedTuple):
-    """The fields of `store.Connection`, and ``kind`` (of the `HostError`) and ``rebooted`` (since the last connection)."""
-
-    state: str = "connecting"
-    target: str = ""
-    transport: str = ""
-    rtt: float | None = None
-    since: float = 0.0
-    last_frame: float | None = None
-    attempts: int = 0
-    next_try: float | None = None
-    step: str = ""
-    why: str = ""
-    remedy: str = ""
-    received: int = 0
-    sent: int = 0
-    kind: str = ""
-    rebooted: bool = False
 
 
 class Timings(NamedTuple):
@@ -112,7 +93,7 @@ class Session:
     def __init__(
         self,
         connect: Connect,
-        on_state: Callable[[SessionState], None] | None = None,
+        on_state: Callable[[Connection], None] | None = None,
         *,
         target: str = "",
         transport: str = "ssh",
@@ -122,11 +103,11 @@ class Session:
     ) -> None:
         self._connect, self._on_state, self._timings = connect, on_state, timings
         self._monotonic, self._wall = monotonic, wall
-        self.state = SessionState(target=target, transport=transport, since=monotonic())
+        self.state = Connection(target=target, transport=transport, since=monotonic())
         self._host: Live | None = None
         self._info: HostInfo | None = None
         self._subscriptions: list[_Subscription] = []
-        self._relays: list[Relay] = []
+        self._relays: set[Relay] = set()
         self._changed = asyncio.Condition()
         self._nudge = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -167,7 +148,7 @@ class Session:
         self._set("closed")
         try:
             async with asyncio.timeout(self._timings.close):
-                for relay in self._relays:
+                for relay in tuple(self._relays):
                     await relay.close()
                 if task is not None:
                     await asyncio.gather(task, return_exceptions=True)
@@ -422,7 +403,7 @@ class Session:
 
     async def forward(self, port: int) -> Forward:
         """As `Host.forward`; the local port stays the same over reconnects."""
-        relay = Relay(port, self._live)
+        relay = Relay(port, self._live, self._relays.discard)
         await relay.open()
-        self._relays.append(relay)
+        self._relays.add(relay)
         return relay
