@@ -155,6 +155,33 @@ def test_a_bad_profile_hides_no_good_one(home: Path) -> None:
     assert {problem.file for problem in problems} == {broken, binary}
 
 
+def test_a_broken_one_of_its_own_is_not_replaced_by_a_shipped_one_of_that_name(home: Path) -> None:
+    """A typo in a copy must not launch the original, with its own paths and port."""
+    put(home, "profiles/one-card-vllm.toml", GOOD + 'port = "x"\n')
+    put(home, "hosts/h/lab.toml", GOOD + 'port = "x"\n')
+    put(home, "profiles/lab.toml", GOOD)
+    profiles, problems = load_profiles("h")
+    assert "one-card-vllm" not in profiles
+    assert "lab" not in profiles
+    assert "one-card-vllm-eagle3" in profiles
+    assert "lab" in load_profiles("other")[0]
+    assert [problem.file.stem for problem in problems] == ["lab", "one-card-vllm"]
+
+
+@pytest.mark.parametrize("lines", ["args = " + "[" * 5000 + "]" * 5000, "port = " + "9" * 5000])
+def test_what_the_parser_itself_chokes_on_is_told_too(lines: str) -> None:
+    profile, [notice] = parse_profile(GOOD + lines, Path("x.toml"))
+    assert profile is None
+    assert notice.what.startswith("is not TOML")
+
+
+def test_the_mark_that_some_editors_put_before_the_text_is_no_mistake(home: Path) -> None:
+    put(home, "profiles/marked.toml", b"\xef\xbb\xbf" + GOOD.encode())
+    profiles, problems = load_profiles("h")
+    assert "marked" in profiles
+    assert not problems
+
+
 def test_an_unreadable_file_is_told(home: Path) -> None:
     folder = home / "config" / "eagletui" / "profiles" / "folder.toml"
     folder.mkdir(parents=True)

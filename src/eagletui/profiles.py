@@ -13,7 +13,8 @@
 
 Read from four places, the first wins where two profiles have one name: the user's ``hosts/<host>/*.toml`` and
 ``profiles/*.toml``, the lab's own while it is built (on this machine alone), and those that come with eagletui.
-A profile with a mistake is left out and told with file, line, what was expected and what to do; the others work.
+A profile with a mistake is left out and told with file, line, what was expected and what to do; the others work. One of its
+name from a later place does not step in for it.
 """
 
 from __future__ import annotations
@@ -143,7 +144,7 @@ def _card(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 64
 
 
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def _env(value: Any) -> dict[str, str]:
@@ -151,12 +152,7 @@ def _env(value: Any) -> dict[str, str]:
         raise _Wrong("a table [env] of NAME = value")
     out = {}
     for name, item in value.items():
-        if (
-            not _VARIABLE.fullmatch(name)
-            or isinstance(item, bool)
-            or not isinstance(item, (str, int, float))
-            or "\0" in str(item)
-        ):
+        if not VARIABLE.fullmatch(name) or isinstance(item, bool) or not isinstance(item, (str, int, float)) or "\0" in str(item):
             raise _Wrong('NAME = "text" or a number in [env], with NAME of letters, digits and "_"')
         out[name] = str(item)
     return out
@@ -164,7 +160,7 @@ def _env(value: Any) -> dict[str, str]:
 
 def _secrets(value: Any) -> tuple[str, ...]:
     names = _texts(value)
-    if not all(_VARIABLE.fullmatch(name) for name in names):
+    if not all(VARIABLE.fullmatch(name) for name in names):
         raise _Wrong("names of environment variables, never their values")
     return names
 
@@ -213,7 +209,9 @@ def parse_profile(text: str, path: Path) -> tuple[Profile | None, list[Notice]]:
     """The profile in ``text``, or None with what is wrong. ``path`` gives the default name and stands in the notices."""
     try:
         document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except RecursionError:
+        return None, [Notice(path, None, "is not TOML that can be read: nested too deep", "the profile is left out")]
+    except ValueError as error:  # also a number of thousands of digits, which the parser does not call its own error
         match = re.search(r"at line (\d+)", str(error))
         line = int(match[1]) if match else max(1, len(text.splitlines()))
         why = str(error).partition(" (at ")[0]
@@ -307,7 +305,7 @@ def _word(key: str, word: str) -> Any:
     try:
         value = tomllib.loads(f"v = {word}")["v"]
         _CHECKS[key](value)
-    except (tomllib.TOMLDecodeError, _Wrong):
+    except (ValueError, RecursionError, _Wrong):
         return shlex.split(word) if key in _LISTS else word
     return value
 
@@ -319,7 +317,7 @@ def _shown(value: Any) -> str:
 
 def _read(path: Path, lab: Lab | None = None) -> tuple[Profile | None, list[Notice]]:
     try:
-        text = path.read_bytes().decode("utf-8")
+        text = path.read_bytes().decode("utf-8-sig")  # some editors put a mark before the text
     except OSError as error:
         return None, [Notice(path, None, f"cannot be read: {error.strerror}", "check its owner and mode")]
     except UnicodeDecodeError:
@@ -351,19 +349,23 @@ def load_profiles(host: str, *, lab: Lab | None = None) -> tuple[dict[str, Profi
     places.append((assets_path("profiles"), None))
     profiles: dict[str, Profile] = {}
     problems: list[Notice] = []
+    left_out: set[str] = set()
     for folder, of_lab in places:
         here: dict[str, Profile] = {}
+        broken: set[str] = set()
         for path in sorted(folder.glob("*.toml")):
             profile, notices = _read(path, of_lab)
             problems += notices
             if profile is None:
+                broken.add(path.stem)
                 continue
             if profile.name in here:
                 other = Path(here[profile.name].source).name
                 problems.append(Notice(path, None, f"{other} has the name {profile.name!r} too", "give one of them another name"))
                 continue
             here[profile.name] = profile
-        profiles = {**here, **profiles}
+        profiles = {**{name: profile for name, profile in here.items() if name not in left_out}, **profiles}
+        left_out |= broken - set(here)  # who wrote one of that name does not want another place's in its stead
     return dict(sorted(profiles.items())), problems
 
 

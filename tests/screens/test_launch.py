@@ -14,6 +14,7 @@ from eagletui.hosts.base import HostError
 from eagletui.profiles import Profile
 from eagletui.records import JobState
 from eagletui.screens.launch import LaunchForm
+from eagletui.views.launch_form import FIELDS
 from eagletui.widgets.sheet import Field
 from tests.screens.conftest import Opener, app_of, screen_text
 from tests.screens.demo import board_store
@@ -177,3 +178,42 @@ async def test_relaunch_is_prefilled_with_the_jobs_own_profile(dashboard: Opener
         await settle(pilot, lambda: form(app).texts()["model"] == "/as/launched")
         await press(pilot, "escape", "end", "r")
         await settle(pilot, lambda: "was not launched from a profile" in screen_text(app))
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 50)])
+async def test_the_whole_command_can_be_read_before_it_runs(size: tuple[int, int], dashboard: Opener) -> None:
+    async with dashboard(board_store(seconds=3), size=size) as pilot:
+        env = {f"NCCL_VARIABLE_{number}": "x" * 90 for number in range(20)}
+        app = await opened(pilot, env=env, args=("--first", *(f"--flag-{number}=1" for number in range(30)), "--last"))
+        assert "vllm serve" in screen_text(app)
+        seen = screen_text(app)
+        for _ in range(20):
+            await press(pilot, "pagedown")
+            seen += screen_text(app)
+        assert "--last" in seen
+        assert "NCCL_VARIABLE_19=" in seen
+        assert form(app).query_one("#field-model", Field).has_focus
+        await press(pilot, *["pageup"] * 20)
+        assert "vllm serve" in screen_text(app)
+
+
+async def test_a_larger_terminal_gives_the_form_more_room(dashboard: Opener) -> None:
+    async with dashboard(board_store(seconds=3), size=(80, 24)) as pilot:
+        app = await opened(pilot)
+        assert not all(field.label in screen_text(app) for field in FIELDS)
+        await pilot.resize_terminal(120, 60)
+        await pilot.pause()
+        assert all(field.label in screen_text(app) for field in FIELDS)
+
+
+async def test_a_long_refusal_is_told_to_its_end(dashboard: Opener) -> None:
+    async with dashboard(board_store(seconds=3), size=(80, 24)) as pilot:
+        app = await opened(pilot)
+        form(app).fail(
+            HostError(
+                "launch", "port 8131 is leased by job 20261129-193451-lab-plain-sf7x of root", "wait, kill it, or choose another"
+            )
+        )
+        await pilot.pause()
+        assert "choose another" in " ".join(screen_text(app).split())
+        assert "esc back" in screen_text(app)

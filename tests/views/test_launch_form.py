@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -63,3 +64,21 @@ def test_where_a_profile_comes_from() -> None:
         ("/home/me/.config/eagletui/profiles/a.toml", "yours"), ("/home/me/.config/eagletui/hosts/gpu/a.toml", "this host"),
     ):  # fmt: skip
         assert kind_of(Profile("a", "vllm", "/m", source=path)) == word
+
+
+@pytest.mark.parametrize(
+    ("field", "text"),
+    [
+        ("gpus", "²"), ("gpus", "0 ²"), ("gpus", "9" * 5000), ("gpus", "-1"), ("gpus", "0"), ("gpus", "1 1"), ("port", "²"),
+        ("port", "٣"),
+        ("port", "0"), ("port", "8e3"), ("tp", "9" * 5000), ("env", '"A B=1"'), ("env", "=x"), ("env", "A.B=1"), ("env", "A"),
+        ("env", 'A="x'), ("args", "'x"), ("secrets", "HF_TOKEN=abc"), ("name", "../x"), ("name", ""), ("model", "  "),
+        ("method", "Eagle 3"), ("max_model_len", "128k"),
+    ],
+)  # fmt: skip
+def test_whatever_is_typed_wrongly_is_told_at_its_field(field: str, text: str) -> None:
+    profile = Profile("name", "vllm", "/m", drafter="/d", k=3)
+    made, problems = profile_of(profile, {**texts_of(profile), field: text})
+    assert made is None
+    assert list(problems) == [field]
+    assert "TOML" not in problems[field]

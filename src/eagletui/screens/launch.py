@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 PAUSE = 0.2
 """Seconds without a key before the command is made anew."""
 LABEL = 19
+CHROME = 7
+"""Rows of the form that are neither fields nor command: heading, origin, a blank one, what is said, the keys."""
 
 
 class ProfileTable(Table):
@@ -115,14 +117,16 @@ class LaunchForm(Sheet[None]):
         *bindings("form_launch", "form_save", "form_save_all", "form_reset"),
         Binding("down", "app.focus_next", show=False),
         Binding("up", "app.focus_previous", show=False),
+        Binding("pagedown", "scroll_preview(1)", show=False, priority=True),
+        Binding("pageup", "scroll_preview(-1)", show=False, priority=True),
     ]
     hints = ("form_launch", "form_save", "form_save_all", "form_reset")
     DEFAULT_CSS = f"""
-    LaunchForm .fields {{ height: auto; max-height: 17; background: $surface; scrollbar-size-vertical: 1; }}
+    LaunchForm .fields {{ height: auto; background: $surface; scrollbar-size-vertical: 1; }}
     LaunchForm .row {{ height: 1; }}
     LaunchForm .row > Lines {{ width: {LABEL}; }}
     LaunchForm .row > Field {{ width: 1fr; }}
-    LaunchForm .preview {{ height: auto; max-height: 100%; margin-top: 1; background: $surface; scrollbar-size-vertical: 1; }}
+    LaunchForm .preview {{ height: auto; margin-top: 1; background: $surface; scrollbar-size-vertical: 1; }}
     """
 
     def __init__(self, profile: Profile, good: Profile | None = None) -> None:
@@ -153,10 +157,19 @@ class LaunchForm(Sheet[None]):
     def on_mount(self) -> None:
         self.query_one("#secret-values").styles.height = "auto"
         self.query_one("#field-model", Field).focus()
-        room = self.app.size.height
-        self.query_one(".fields").styles.max_height = max(5, min(18, room * 45 // 100))
-        self.query_one(".preview").styles.max_height = max(4, room - int(room * 0.45) - 8)
         self._plan_soon(0.0)
+
+    def on_resize(self) -> None:
+        """The fields take what they need, at most half; the command has the rest."""
+        room = self.app.size.height * 94 // 100 - CHROME
+        fields = min(len(FIELDS) + len(self.query_one("#secret-values").children), max(5, room // 2))
+        self.query_one(".fields").styles.max_height = fields
+        self.query_one(".preview").styles.max_height = max(4, room - fields)
+
+    def action_scroll_preview(self, way: int) -> None:
+        """Scroll the command and the environment by a page; the fields keep the keys."""
+        preview = self.query_one(".preview", VerticalScroll)
+        preview.scroll_relative(y=way * max(1, preview.size.height - 1), animate=False)
 
     # -------------------------------------------------------------------------------------------------------- the words
 
@@ -180,8 +193,10 @@ class LaunchForm(Sheet[None]):
         for warning in self.plan.warnings:
             pieces = folded(clean(warning, 400), width - 2)
             out += [[("! " if at == 0 else "  ", "warn"), (piece, "warn")] for at, piece in enumerate(pieces)]
-        out += [[(clean(f"{name}={shlex.quote(value)}", width), "dim")] for name, value in sorted(self.plan.env.items())]
-        out += [[(piece, "")] for piece in folded(clean(shlex.join(self.plan.command)), max(10, width - 2))]
+        out.append([("command and environment", "head"), ("   pgup pgdn scroll", "dim")])
+        out += [[(piece, "")] for piece in folded(clean(shlex.join(self.plan.command), 1 << 16), max(10, width - 2))]
+        for name, value in sorted(self.plan.env.items()):
+            out += [[(piece, "dim")] for piece in folded(clean(f"{name}={shlex.quote(value)}", 1 << 14), max(10, width - 2))]
         return out
 
     # --------------------------------------------------------------------------------------------------------- the plan
@@ -233,6 +248,7 @@ class LaunchForm(Sheet[None]):
                 label = Lines(lambda _width, n=name: [[("  ", ""), (clean(n, LABEL - 3), "warn")]])  # type: ignore[misc]
                 value = Field(hidden=True, hint=f"the value of {name}: sent to the host alone, written nowhere")
                 await place.mount(Horizontal(label, value, classes="row", name=name))
+        self.on_resize()
 
     def _secrets(self) -> dict[str, str]:
         rows = self.query_one("#secret-values", Vertical).children

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from eagletui.profiles import Profile, parse_profile, to_toml
+from eagletui.profiles import VARIABLE, Profile, parse_profile, to_toml
 
 
 class FormField(NamedTuple):
@@ -69,7 +69,7 @@ def profile_of(profile: Profile, texts: Mapping[str, str]) -> tuple[Profile | No
             problems[name] = "is needed"
     for name in _NUMBERS:
         text = texts[name].strip()
-        if text and not re.fullmatch(r"\d{1,10}", text):
+        if text and not re.fullmatch(r"[0-9]{1,10}", text):
             problems[name] = f"{text!r} is not a whole number"
         else:
             values[name] = int(text) if text else None
@@ -85,8 +85,8 @@ def profile_of(profile: Profile, texts: Mapping[str, str]) -> tuple[Profile | No
     env = {}
     for word in words.get("env", ()):
         variable, equals, value = word.partition("=")
-        if not equals:
-            problems["env"] = f"{word!r} is not NAME=value"
+        if not equals or not VARIABLE.fullmatch(variable):
+            problems["env"] = f"{word!r} is not NAME=value, with NAME of letters, digits and '_'"
         env[variable] = value
     values["env"] = env
     if values["drafter"] is None:
@@ -113,9 +113,10 @@ def _gpus(text: str) -> str | int | tuple[int | str, ...] | None:
     parts = text.replace(",", " ").split()
     if not parts:
         return None
-    if len(parts) == 1 and "," not in text:
-        return int(parts[0]) if parts[0].isdigit() else parts[0] if parts[0] == "all" else (parts[0],)
-    return tuple(int(part) if part.isdigit() else part for part in parts)
+    cards = tuple(int(part) if re.fullmatch(r"[0-9]{1,4}", part) else part for part in parts)
+    if len(cards) == 1 and "," not in text:
+        return cards[0] if isinstance(cards[0], int) or cards[0] == "all" else cards
+    return cards
 
 
 def kind_of(profile: Profile) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar, TypeVar
 
+from rich.cells import cell_len
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -16,7 +17,7 @@ from textual.widgets import Button, Input
 from eagletui.actions import BY_ID, DIALOG, glyph, live
 from eagletui.text import clean, fold
 from eagletui.widgets.dialog import Lines
-from eagletui.widgets.paint import Line, wrapped
+from eagletui.widgets.paint import Line, folded, wrapped
 
 R = TypeVar("R")
 
@@ -90,11 +91,10 @@ class Sheet(ModalScreen[R]):
             action = BY_ID[id_]
             shown = " ".join(glyph(key) for key in self.app.keys.keys.get(id_, action.keys)[:1])  # type: ignore[attr-defined]
             keys.append([(f"{shown}", "key"), (f" {action.label}", "dim")])
-        said = [self.said] if self.said else []
-        return [*said, *wrapped(keys, width)]
+        return [*_folded(self.said, width), *wrapped(keys, width)]
 
     def say(self, line: Line) -> None:
-        """Show a line above the keys; an empty one takes it away."""
+        """Show something above the keys, folded into lines where it is long; an empty line takes it away."""
         self.said = line
         if self.is_mounted:
             self._foot.redraw()
@@ -117,3 +117,13 @@ class Sheet(ModalScreen[R]):
 
     def action_dialog_close(self) -> None:
         self.dismiss(None)
+
+
+def _folded(said: Line, width: int) -> list[Line]:
+    """What is said in as many lines as it needs: the remedy at its end is what a person looks for."""
+    text = "".join(piece for piece, _ in said)
+    if len(said) < 2 or cell_len(text) <= width:
+        return [said] if said else []
+    (sign, sign_style), (_, style) = said[0], said[1]
+    pieces = folded(text[len(sign) :], max(10, width - len(sign)))
+    return [[(sign if at == 0 else " " * len(sign), sign_style), (piece, style)] for at, piece in enumerate(pieces)]
