@@ -123,6 +123,11 @@ def test_severity_of_lines_without_a_header() -> None:
         "Route: /health, Methods: GET",
         ' - leaked type "ATOMIC_OP"',
         "Unknown vLLM environment variable detected: VLLM_CACHE_DIR",
+        'INFO:     127.0.0.1:43270 - "GET /metrics HTTP/1.1" 200 OK',
+        'INFO:     127.0.0.1:43270 - "GET /metrics HTTP/1.1" 404 Not Found',
+        'INFO:     127.0.0.1:43270 - "GET /health HTTP/1.1" 503 Service Unavailable',
+        "       █     █     █▄   ▄█",
+        "   ▀▀  ▀▀▀▀▀ ▀▀▀▀▀ ▀     ▀",
     ],
 )
 def test_known_chatter_is_noise(line: str) -> None:
@@ -138,10 +143,26 @@ def test_known_chatter_is_noise(line: str) -> None:
         "RuntimeError: frozen importlib",
         "torch.OutOfMemoryError: CUDA out of memory. UserWarning",
         "Load weight begin. avail mem=21.49 GB",
+        " ▄▄ ▄█ █     █     █ ▀▄▀ █  version 0.26.0",
+        "  █▄█▀ █     █     █     █  model   smollm2",
+        'INFO:     127.0.0.1:43270 - "POST /v1/completions HTTP/1.1" 200 OK',
+        'INFO:     127.0.0.1:43270 - "GET /metrics HTTP/1.1" 500 Internal Server Error',
     ],
 )
 def test_progress_and_errors_are_never_noise(line: str) -> None:
     assert not is_noise(line)
+
+
+def test_of_the_logo_of_a_real_log_the_rows_with_facts_stay(data: Path) -> None:
+    reader = RecordReader()
+    found = reader.feed((data / "vllm-0.26" / "plain.log").read_bytes()) + reader.finish()
+    rows = [record for record in found if ("█" in record.text and "%" not in record.text) or "▀▀" in record.text]
+    assert [record.noise for record in rows] == [True, False, False, True]
+    assert "version 0.26.0" in rows[1].text
+    assert "model   smollm2" in rows[2].text
+    asked = [record for record in found if "GET /metrics" in record.text]
+    assert asked
+    assert all(record.noise for record in asked)
 
 
 def test_no_progress_line_and_no_error_of_a_real_log_is_noise(data: Path) -> None:

@@ -19,7 +19,7 @@ PHASE_LABELS: Dict[str, str] = {
     "config": "config",
     "workers": "workers, NCCL",
     "weights": "weights",
-    "process": "post-processing",
+    "process": "repacking",
     "compile": "compile",
     "profile": "memory profile",
     "kv": "KV cache",

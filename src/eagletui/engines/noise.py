@@ -29,7 +29,10 @@ _NOISE = re.compile(
     r"^Route: /|Available routes are|nanobind: |^ - leaked |^ - \.\.\. skipped|refleaks\.html$|"
     r"resource_tracker: There appear to be|resource_tracker\.py:\d+|Warning: NUMA binding|"
     r"The hostname of the client socket cannot be retrieved|JIT compilation during inference|"
-    r"Registering \d+ cuda graph addresses|^\[Gloo\] Rank|\"GET /(?:health|metrics|v1/models|ping)\b[^\"]*\" 200"
+    r"Registering \d+ cuda graph addresses|^\[Gloo\] Rank|\"GET /(?:health|metrics|v1/models|ping)\b[^\"]*\" 200|"
+    r"\"GET /metrics\b[^\"]*\" 404|\"GET /health(?:_generate)?\b[^\"]*\" (?:200|503)|"
+    # rows of vLLM's logo; the one with the version and the one with the model have words as well
+    r"^[\s\u2580-\u259f]*[\u2580-\u259f]\s*$"
 )
 
 

@@ -46,7 +46,10 @@ class Outcome(ServerPart):
             silence = silence_of(self.store, job, self.now)
             work = work_of(self.store, job)
             stuck = silence is not None and silence.too_long and work.still
-            out = [eta_line(eta_of(self.store, job, self.now), width, stuck), silence_line(silence, work, width)]
+            out = [
+                eta_line(eta_of(self.store, job, self.now), width, stuck),
+                silence_line(silence, work, width, not job.log_size),
+            ]
         else:
             out = ready_lines(self.store, job, job_cards(self.store, job), width)
         return [*out, []]

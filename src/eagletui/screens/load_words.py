@@ -8,14 +8,18 @@ from collections.abc import Iterable, Sequence
 from eagletui.actions import BY_ID, Keymap
 from eagletui.records import Eta, GpuSample, JobState, LogLine
 from eagletui.screens.details import folded_text
-from eagletui.screens.serving_words import duration_short, phase_name, span_short, warned
+from eagletui.screens.serving_words import LONGEST_PHASE, duration_short, phase_name, span_short, warned
 from eagletui.store import Store
 from eagletui.text import MISSING, clean, clock, duration, gib, number, plural, rate, size
-from eagletui.views.loading import Folded, Held, Silence, Step, Work, headroom, held, who_failed
+from eagletui.views.loading import Folded, Held, Silence, Step, Work, headroom, held, running_phase, who_failed
 from eagletui.widgets.bars import gauge
 from eagletui.widgets.paint import Line, fit, joined, padded
 
-NAME = 18
+NAME = LONGEST_PHASE
+BEFORE_WEIGHTS = ("spawn", "config", "workers")
+"""Phases in which nothing is put on the cards: that their memory does not grow, or is not level, means nothing then."""
+GROWS = 5e6
+"""Bytes per second from which a card's memory is told to grow."""
 LITTLE = 1 << 30
 """Bytes free on a card below which it is told: the next allocation of the engine may fail."""
 
@@ -74,11 +78,13 @@ def eta_line(eta: Eta | None, width: int, stuck: bool = False) -> Line:
     return [(" ", ""), *joined(parts, width - 1)]
 
 
-def silence_line(silence: Silence | None, work: Work, width: int) -> Line:
-    """``last line 3 s ago``; loud, with what else is known, from the stall rule's limit on."""
+def silence_line(silence: Silence | None, work: Work, width: int, empty: bool = False) -> Line:
+    """``last line 3 s ago``; loud, with what else is known, from the stall rule's limit on. ``empty``: there is no line yet."""
     if silence is None:
         return [(" no line in the log yet", "dim")]
     if not silence.too_long:
+        if empty:
+            return fit([(f" no line in the log for {duration(silence.seconds)} so far: an engine imports first", "dim")], width)
         return [(f" last line {duration(silence.seconds)} ago", "dim")]
     name = phase_name(silence.phase) if silence.phase else "this phase"
     line: Line = [(" ! ", "warn"), (f"silent for {duration(silence.seconds)}", "warn")]
@@ -129,11 +135,15 @@ def memory_lines(job: JobState, cards: Sequence[GpuSample], work: Work, width: i
         out.append(line)
     known = [one for one in found if one.used is not None]
     words: list[Line] = []
-    if work.filled is not None:
-        moving = work.filled >= 5e6
+    phase = running_phase(job)
+    early = job.ready_seconds is None and (phase is None or phase.id in BEFORE_WEIGHTS)
+    if work.filled is not None and (work.filled >= GROWS or not early):
+        moving = work.filled >= GROWS
         words.append([("growing ", "dim"), (rate(work.filled), "")] if moving else [("not growing", "dim")])
     apart = [one for one in known if one.apart is not None]
-    if apart:
+    if early:
+        pass  # nothing is on the cards yet but what others hold
+    elif apart:
         words.append([("! ", "warn"), (", ".join(_apart(one) for one in apart[:4]), "warn")])
     elif len(known) >= 3:
         words.append([("all ranks level", "dim")])

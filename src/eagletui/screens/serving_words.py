@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from eagletui.engines.events import DRAFTER, PHASE_LABELS
 from eagletui.records import JobState, Percentiles, ServerView
 from eagletui.screens.words import job_state
 from eagletui.store import Store
@@ -26,22 +27,14 @@ from eagletui.widgets.paint import Line, folded, joined, spread
 ENGINES = {"vllm": "vLLM", "sglang": "SGLang"}
 
 
-_NAMES = {
-    "workers": "workers, NCCL",
-    "process": "repack",
-    "finish": "load ends",
-    "profile": "profile run",
-    "kv": "KV cache",
-    "warmup": "warm-up",
-    "capture": "graphs",
-    "api": "API server",
-}
-
-
 def phase_name(id_: str, role: str | None = None) -> str:
-    """``weights target``, ``graphs drafter``; the role is left out where there is only the target's."""
-    name = _NAMES.get(id_, clean(id_, 30))
+    """``weights target``, ``CUDA graphs drafter``; the role is left out where there is only the target's."""
+    name = PHASE_LABELS.get(id_, clean(id_, 30))
     return f"{name} {clean(role, 20)}" if role else name
+
+
+LONGEST_PHASE = max(len(phase_name(id_, DRAFTER)) for id_ in PHASE_LABELS)
+"""Room for the name of any phase, so that a table of them does not move as they come."""
 
 
 def engine_word(job: JobState) -> str:
