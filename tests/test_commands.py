@@ -100,3 +100,17 @@ async def test_a_closed_desk_stays_closed(own_places: Path) -> None:
     assert opened.store.connection.state == "closed"
     with pytest.raises(HostError):
         await opened.session.request("hello")
+
+
+async def test_the_keys_of_alerts_and_link_go_through_the_commands(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[Desk] = []
+    monkeypatch.setattr(commands, "retry", tried.append)
+    app = EagleApp(desk.store, desk)
+    async with app.run_test(size=(140, 40)) as pilot:
+        desk.store.alerts.clear()
+        desk.store.raise_alert(Alert("a", "warn", "a", 1.0))
+        await pilot.press("a")
+        assert desk.store.alerts["a"].acknowledged
+        desk.store.connection = desk.store.connection._replace(state="blocked")
+        await pilot.press("R")
+        assert tried == [desk]

@@ -126,6 +126,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("relaunch", ("r",), "relaunch", "Launch a job again: the form with its profile", order=33, writes=True),
     Action("probe", ("p",), "ask", "Send a prompt to a server that is ready, and see how it answers", order=34),
     Action("acknowledge", ("a",), "acknowledge", "Acknowledge the alert under the cursor, else the newest one", order=40),
+    Action("retry", ("R",), "try again", "Connect again at once: what was in the way is mended, or to wait no longer", order=5),
     Action("next_list", ("tab",), "next list", "Go to the next list of the screen", order=45, footer=False, palette=False),
     Action("previous_list", ("shift+tab",), "previous list", "Go to the list before", order=45, footer=False, palette=False),
     Action("help", ("question_mark",), "help", "Every key, from the same table as this line", order=70),

@@ -25,12 +25,13 @@ from eagletui.actions import BY_ID, DIALOG, EVERYWHERE, LIST, SCREENS, Action, k
 from eagletui.paths import state_dir
 from eagletui.screens.acting import Acting
 from eagletui.screens.base import Desk, Page
+from eagletui.screens.deeds import deeds_of
 from eagletui.screens.palette import Commands
 from eagletui.screens.prompt import Prompt
 from eagletui.screens.words import sorted_alerts
 from eagletui.store import Store
 from eagletui.text import clean
-from eagletui.widgets.chrome import Banner, Footer, Header, Tabs
+from eagletui.widgets.chrome import WAITING_STATES, Banner, Footer, Header, Tabs
 from eagletui.widgets.dialog import Reader
 from eagletui.widgets.panel import Panel
 from eagletui.widgets.sheet import Sheet
@@ -202,7 +203,8 @@ class EagleApp(Acting):
         focused = self.screen_stack[0].focused
         without = focused.without if isinstance(focused, Table) else frozenset()
         actions = [a for a in live(scopes, readonly=self.readonly) if a.screen is None and a.id not in without]
-        return [action for action in actions if action.id != "acknowledge" or waiting]
+        down = self.store.connection.state in WAITING_STATES
+        return [a for a in actions if {"acknowledge": waiting, "retry": down}.get(a.id, True)]
 
     async def run_action_id(self, id_: str) -> None:
         """Do what the key of this action does; used by footer, tabs and palette."""
@@ -238,9 +240,14 @@ class EagleApp(Acting):
         waiting = [alert for alert in sorted_alerts(self.store.alerts) if not alert.acknowledged]
         if isinstance(focused, Table) and focused.name_of_rows == "alert":
             waiting = [alert for alert in waiting if alert.key == focused.cursor_key] or waiting
-        if waiting:
-            self.store.acknowledge([waiting[0].key])
-            self.notify(f"acknowledged: {clean(waiting[0].text, 80)}", markup=False)
+        for alert in deeds_of(self).acknowledge([alert.key for alert in waiting[:1]]):
+            self.notify(f"acknowledged: {clean(alert.text, 80)}", markup=False)
+
+    def action_retry(self) -> None:
+        if self.store.connection.state in WAITING_STATES:
+            deeds_of(self).retry()
+        else:
+            self.notify("there is a connection: nothing to try", markup=False)
 
     def action_next_list(self) -> None:
         self.screen.focus_next(Table)

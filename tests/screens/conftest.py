@@ -50,7 +50,9 @@ def dashboard() -> Opener:
         keys: dict[str, str] | None = None,
         toasts: bool = False,
     ) -> AsyncIterator[Pilot[int]]:
-        app = EagleApp(store, desk or DeskDouble(), keys=keys)
+        desk = desk or DeskDouble()
+        desk.deeds.store = store
+        app = EagleApp(store, desk, keys=keys)
         async with app.run_test(size=size, notifications=toasts) as pilot:
             await pilot.pause()
             yield pilot

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,8 @@ from eagletui.config import Notice
 from eagletui.hosts.base import Chunk, Doc, HostError
 from eagletui.profile_launch import launch_spec
 from eagletui.profiles import Profile, load_profiles
-from eagletui.records import Acceptance, GpuProcess, JobState, KillPlan, KillReport, Victim
+from eagletui.records import Acceptance, Alert, GpuProcess, JobState, KillPlan, KillReport, Victim
+from eagletui.store import Store
 from eagletui.watch.logs import LogWindow, Match, first_error
 
 LOG = Path(__file__).parent.parent / "data" / "engines" / "vllm-0.32" / "serve_eagle3.log"
@@ -62,6 +63,7 @@ class DeedsDouble:
     def __init__(self) -> None:
         self.done: list[tuple[Any, ...]] = []
         self.operator = "root"
+        self.store: Store | None = None
         self.reader = FileReader()
         self.log: Path = LOG
         self.stored: dict[str, Profile] | None = None
@@ -84,6 +86,16 @@ class DeedsDouble:
     def _check(self) -> None:
         if self.refusal is not None:
             raise self.refusal
+
+    def retry(self) -> None:
+        self.done.append(("retry",))
+
+    def acknowledge(self, keys: Iterable[str]) -> list[Alert]:
+        assert self.store is not None
+        found = [self.store.alerts[key] for key in keys]
+        self.done.append(("acknowledge", *(alert.key for alert in found)))
+        self.store.acknowledge(alert.key for alert in found)
+        return found
 
     def profiles(self) -> tuple[dict[str, Profile], list[Notice]]:
         found, _ = load_profiles("gpu-host")

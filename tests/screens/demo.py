@@ -278,6 +278,7 @@ async def show(name: str) -> int:
     desk = DeskDouble()
     if name == "crash":
         desk.watch = FailingWatcher()
+    desk.deeds.store = store
     app = EagleApp(store, desk)
 
     async def live() -> None:

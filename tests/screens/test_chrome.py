@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 from rich.cells import cell_len
@@ -10,7 +11,7 @@ from rich.cells import cell_len
 from eagletui.widgets.paint import folded
 from eagletui.widgets.panel import Panel
 from tests.screens.conftest import Opener, app_of, screen_text
-from tests.screens.demo import board_store
+from tests.screens.demo import DeskDouble, board_store
 
 OLD, NEW = "SHA256:zU6kBIyNANE+m0HhvYu+CufrIj8VJIxpGsszj4KflZQ", "SHA256:hDpXrC8Vj/f+7jsQGJWA5x+Ygc9Vriw2olYbnHcffVA"
 COMMAND = "ssh-keygen -f '/root/.ssh/known_hosts' -R '[gpu-host]:2222'"
@@ -79,3 +80,25 @@ async def test_after_a_reconnect_old_values_stay_dimmed_until_their_stream_sends
                 store.changed(topic)
             app._redraw_dirty()
             assert (cards._faded, processes._faded) == faded
+
+
+@pytest.mark.parametrize(("state", "words"), [("blocked", "R: try again"), ("reconnecting", "try 4 in 1 m 38 s (R: now)")])
+async def test_a_key_tries_again_when_the_link_is_down(state: str, words: str, dashboard: Opener) -> None:
+    store = board_store(seconds=3)
+    desk = DeskDouble()
+    next_try = time.monotonic() + 99 if state == "reconnecting" else None
+    async with dashboard(store, (80, 24), desk=desk) as pilot:
+        app = app_of(pilot)
+        assert "try again" not in screen_text(app)
+        await pilot.press("R")
+        assert desk.deeds.done == []  # there is nothing to try
+        store.connection = store.connection._replace(state=state, why="no route to gpu", attempts=3, next_try=next_try)
+        store.changed("connection")
+        app._redraw_dirty()
+        await pilot.pause()
+        shown = screen_text(app)
+        assert words[:16] in shown
+        assert words.rpartition("(")[2] in shown
+        assert "R try again" in shown.split("\n")[-1]
+        await pilot.press("R")
+        assert desk.deeds.done == [("retry",)]

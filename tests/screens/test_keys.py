@@ -12,7 +12,8 @@ from eagletui.app import EagleApp
 from eagletui.widgets.dialog import Reader
 from eagletui.widgets.table import Table
 from tests.screens.conftest import Opener, app_of, screen_text
-from tests.screens.demo import board_store, card, idle_store
+from tests.screens.deeds_double import DeedsDouble
+from tests.screens.demo import DeskDouble, board_store, card, idle_store
 from tests.screens.test_acting import TESTED
 
 SIZES = ((80, 24), (160, 50), (200, 50), (20, 5))
@@ -22,6 +23,11 @@ BOUND = [action for action in ACTIONS if action.keys and action.id not in TESTED
 def table(app: EagleApp) -> Table:
     assert isinstance(app.focused, Table)
     return app.focused
+
+
+def app_deeds(app: EagleApp) -> DeedsDouble:
+    assert isinstance(app.desk, DeskDouble)
+    return app.desk.deeds
 
 
 class Before:
@@ -58,6 +64,7 @@ CHECKS: dict[str, Callable[[Before], bool]] = {
     "last": lambda b: table(b.app).cursor_key == b.order[-1],
     "show_all": lambda b: table(b.app).filter_text == "",
     "acknowledge": lambda b: sum(alert.acknowledged for alert in b.app.store.alerts.values()) == 1,
+    "retry": lambda b: ("retry",) in app_deeds(b.app).done,
     "next_list": lambda b: b.app.focused is not None and b.app.focused.id == "card-processes",
     "previous_list": lambda b: b.app.focused is not None and b.app.focused.id != "cards",
     "next_server": lambda b: b.app.store.selected not in (None, b.server),
@@ -87,6 +94,8 @@ async def test_the_key_does_it(action: Action, dashboard: Opener) -> None:
             before = Before(app)
         else:
             before = Before(app)
+        if action.id == "retry":
+            app.store.connection = app.store.connection._replace(state="blocked")
         if action.id == "show_all":
             table(app).set_filter("1740")
             assert len(table(app).shown) == 1
@@ -200,8 +209,6 @@ async def _until(pilot: Pilot[int], true: Callable[[], bool], turns: int = 200) 
 
 
 async def test_a_readonly_session_says_so(dashboard: Opener) -> None:
-    from tests.screens.demo import DeskDouble
-
     async with dashboard(idle_store(), desk=DeskDouble(readonly=True)) as pilot:
         assert "read-only" in screen_text(app_of(pilot)).split("\n")[0]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from eagletui.commands.probe import Probe
     from eagletui.config import Notice
     from eagletui.profiles import Profile
-    from eagletui.records import JobState, KillPlan, KillReport
+    from eagletui.records import Alert, JobState, KillPlan, KillReport
 
 
 class Deeds:
@@ -24,6 +24,18 @@ class Deeds:
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
+
+    def retry(self) -> None:
+        """Connect again at once."""
+        from eagletui import commands
+
+        commands.retry(self._desk)
+
+    def acknowledge(self, keys: Iterable[str]) -> list[Alert]:
+        """Acknowledge these alerts; those that were not before."""
+        from eagletui import commands
+
+        return commands.acknowledge(self._desk, keys)
 
     def profiles(self) -> tuple[dict[str, Profile], list[Notice]]:
         from eagletui import commands

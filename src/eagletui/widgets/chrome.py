@@ -25,6 +25,9 @@ _STATES = {
     "closed": ("-", "dim"),
 }
 
+WAITING_STATES = ("connecting", "reconnecting", "blocked")
+"""States of the link in which it helps to try again at once."""
+
 
 def data_age(connection: Connection, now: float) -> float | None:
     """Seconds since the last frame came, by this machine's monotonic clock."""
@@ -124,7 +127,7 @@ class Footer(Strip):
     """The keys that do something now."""
 
     DEFAULT_CSS = "Footer { height: 1; }"
-    topics = frozenset({"alerts"})
+    topics = frozenset({"alerts", "connection"})
     kept = frozenset({"help", "quit", "close"})
 
     def pieces(self) -> list[tuple[str, str, str, bool]]:
@@ -145,9 +148,14 @@ class Banner(Panel):
             style = "bad" if link.state == "blocked" else "warn"
             words = f"{clean(link.step, 40) or 'link'}: {clean(link.why, MOST_WORDS)}"
             out += [[(" ", ""), (piece, style)] for piece in folded(words, width - 1)]
+        key = self.frame.keys.shown("retry")
+        again: Line = [(f"{key}: try again", "strong")] if key and link.state == "blocked" else []
         if link.next_try is not None:
             wait = link.next_try - time.monotonic()
-            again: Line = [(f"try {link.attempts + 1} " + (f"in {duration(wait)}" if wait >= 1 else "now"), "")]
+            again = [(f"try {link.attempts + 1} " + (f"in {duration(wait)}" if wait >= 1 else "now"), "")]
+            if key and wait >= 1:
+                again.append((f" ({key}: now)", "dim"))
+        if again:
             if out and width_of(out[-1]) + 3 + width_of(again) <= width:
                 out[-1] += [("   ", ""), *again]
             else:
