@@ -116,6 +116,9 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(404, b"{}")
 
     def do_POST(self):
+        if self.path == "/never":
+            say("a request that takes for ever")
+            time.sleep(600)
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self.answer(200, b'{"choices": [{"text": " Paris"}], "usage": {"completion_tokens": 16}}')
 

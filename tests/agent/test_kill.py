@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import socket
@@ -284,3 +285,75 @@ def test_the_end_of_the_unit_ends_the_job(jobs: Jobs) -> None:
     syscalls.signal_process(state["shim_pid"], state["shim_start"], signal.SIGTERM)
     over = jobs.over(spec["id"])
     assert (over["rc"], over["detail"]) == (-15, "ended by SIGTERM to the supervisor")
+
+
+HALF_GONE = """
+import ctypes, os, threading, time
+threading.Thread(target=lambda: time.sleep(300)).start()
+ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 0)
+"""
+
+
+def test_a_main_process_whose_first_thread_has_ended_is_no_zombie(jobs: Jobs) -> None:
+    spec = jobs.spec(sys.executable, "-I", "-S", "-c", HALF_GONE)
+    state = jobs.launch(spec)
+    until(lambda: getattr(procfs.read_stat(state["pid"]), "state", "") == "Z")
+    assert procfs.alive(state["pid"], state["pid_start"])
+    assert [pid for pid, _ in jobs.members(str(spec["id"]))] == [state["pid"]]
+    answer = jobs.kill(str(spec["id"]), now=True)
+    assert answer["result"]["released"] == ["1 process"]
+    over = jobs.over(str(spec["id"]))
+    assert (over["state"], over["rc"], over["members"]) == ("exited", -9, 0)
+
+
+def test_a_main_process_that_nobody_reaps_is_gone(jobs: Jobs, subreaper: None) -> None:
+    """In a container whose process 1 reaps nothing, a main process stays a zombie once its supervisor has died."""
+    spec = jobs.spec("sleep", "300")
+    state = jobs.launch(spec)
+    job = str(spec["id"])
+    assert syscalls.signal_process(state["shim_pid"], state["shim_start"], signal.SIGKILL)
+    until(lambda: getattr(procfs.read_stat(state["pid"]), "ppid", 0) == os.getpid())
+    lost = jobs.state(job)
+    assert (lost["state"], lost["members"]) == ("lost_supervisor", 1)
+    assert lost["detail"].startswith("running, its exit status will be unknown")
+    assert syscalls.signal_process(state["pid"], state["pid_start"], signal.SIGTERM)
+    until(lambda: getattr(procfs.read_stat(state["pid"]), "state", "") == "Z")
+    gone = jobs.state(job)
+    assert (gone["state"], gone.get("rc"), gone.get("members")) == ("lost_supervisor", None, None)
+    assert gone["detail"] == "gone, exit status unknown: the supervisor died"
+    with pytest.raises(CallError, match="no process of job"):
+        jobs.call("kill_plan", job=job)
+    for pid in (state["pid"], state["shim_pid"]):
+        os.waitpid(pid, 0)
+
+
+@pytest.fixture
+def subreaper() -> Iterator[None]:
+    """We adopt the orphans below us for a while, and reap none."""
+    assert syscalls.become_subreaper()
+    yield
+    assert ctypes.CDLL(None).prctl(36, 0, 0, 0, 0) == 0
+
+
+def test_the_kill_of_a_busy_server_that_ignores_sigterm(jobs: Jobs, stranger: int) -> None:
+    spec = jobs.server("--ignore-term", "--workers-ignore-term", graces=[0.5, 0.5, 10])
+    ready(jobs, spec)
+    job = str(spec["id"])
+    with socket.create_connection(("127.0.0.1", int(str(spec["port"])))) as client:
+        client.sendall(b"POST /never HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}")
+        log = jobs.root / "jobs" / job / "log"
+        until(lambda: b"takes for ever" in log.read_bytes())
+        answer = jobs.kill(job, operator="ann")
+        client.settimeout(10)
+        try:
+            assert client.recv(100) == b""
+        except ConnectionResetError:
+            pass  # the other end was killed with bytes unread: as good an end
+        result = answer["result"]
+        assert result["remaining"] == []
+        assert result["released"] == ["3 processes", f"port {spec['port']}"]
+        assert result["seconds"] >= 1.0
+    over = jobs.over(job)
+    assert (over["state"], over["rc"], over["health"], over["detail"]) == ("exited", -9, "gone", "ended by ann")
+    assert (over["members"], over["member_pids"]) == (0, [])
+    assert jobs.call("job", job=job)["result"]["why"] == "served, ended on request"

@@ -105,14 +105,14 @@ class Scanner:
                 table[pid] = stat
         found = self._closure(table)
         self.known = set(found)
-        return {key: stat for key, stat in found.items() if stat.state not in "ZX"}
+        return {key: stat for key, stat in found.items() if not stat.dead}
 
     def refresh(self) -> Dict[Key, Stat]:
         """The known members that still live; new ones are found by `scan` only."""
         found = {}
         for pid, start in self.known:
             stat = procfs.read_stat(pid)
-            if stat is not None and stat.start == start and stat.state not in "ZX":
+            if stat is not None and stat.start == start and not stat.dead:
                 found[(pid, start)] = stat
         return found
 

@@ -29,6 +29,11 @@ class Stat(NamedTuple):
     threads: int
     rss: int
 
+    @property
+    def dead(self) -> bool:
+        """Ended and only waiting to be reaped. A zombie that still has threads is none: only its first thread has ended."""
+        return self.state in ("Z", "X") and self.threads <= 1
+
 
 def read_bytes(path: str, limit: int = 1 << 20) -> Optional[bytes]:
     """The first ``limit`` bytes of a small file; None when it cannot be read."""
@@ -95,9 +100,9 @@ def read_stat(pid: int) -> Optional[Stat]:
 
 
 def alive(pid: int, start: int) -> bool:
-    """True when this very process still runs; a zombie does not."""
+    """True when this very process still runs, with whichever of its threads; a zombie does not."""
     stat = read_stat(pid)
-    return stat is not None and stat.start == start and stat.state not in "ZX"
+    return stat is not None and stat.start == start and not stat.dead
 
 
 def argv(pid: int, limit: int = 1 << 17) -> List[str]:

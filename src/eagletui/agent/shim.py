@@ -224,9 +224,13 @@ class Shim(Owner):
             self._trouble(self._tail.warning)
 
     def _log_fields(self) -> None:
+        ending = self._ending.active or self._killed
         for name, value in self._log.fields().items():
-            if value is not None and not (name == "max_model_len" and self._f.get("max_model_len")):
-                self._f[name] = value
+            if value is None or (name == "max_model_len" and self._f.get("max_model_len")):
+                continue
+            if name == "first_error" and ending and not self._f.get("first_error"):
+                continue  # what an engine complains of while it is being ended is no failure of its own
+            self._f[name] = value
 
     def _note_files(self) -> None:
         """Remember what members use in /dev/shm and /tmp: when they were killed nobody else can tell whose it was."""

@@ -115,7 +115,7 @@ def signal_process(pid: int, start: int, number: int) -> bool:
         return False
     try:
         stat = read_stat(pid)
-        if stat is None or stat.start != start or stat.state in "ZX":
+        if stat is None or stat.start != start or stat.dead:
             return False
         try:
             if fd is None:
