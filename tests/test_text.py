@@ -16,6 +16,7 @@ from eagletui.text import (
     clock,
     duration,
     fold,
+    fold_words,
     millis,
     number,
     pad,
@@ -161,3 +162,19 @@ def test_numbers(shown: str, want: str) -> None:
 def test_sizes_and_rates_stay_narrow(value: float) -> None:
     assert len(size(value)) <= 9
     assert len(rate(value)) <= 9
+
+
+@pytest.mark.parametrize(
+    ("line", "cap", "cut"),
+    [
+        ("one two three", 13, "one two three"),
+        ("one two three", 12, "one two …"),
+        ("one two three", 8, "one two…"),
+        ("one-two-three", 8, "one-two…"),
+        ("a bbbbbbbbbbbbbb", 10, "a bbbbbbb…"),
+        ("日本 日本 日本", 10, "日本 …"),
+    ],
+)
+def test_a_line_is_cut_between_words(line: str, cap: int, cut: str) -> None:
+    assert fold_words(line, cap) == cut
+    assert cells(fold_words(line, cap)) <= cap

@@ -114,6 +114,20 @@ def fold(text: str, cap: int) -> str:
     return text
 
 
+def fold_words(text: str, cap: int) -> str:
+    """As `fold`, but cut between two words where one ends in its second half."""
+    cut = fold(text, cap)
+    if cut == text or not cut:
+        return cut
+    kept = cut[: -len(FOLD)]
+    if text[len(kept)] != " " or cells(kept) > cap - 2:
+        at = kept.rfind(" ", len(kept) // 2)
+        if at < 0:
+            return cut
+        kept = kept[:at]
+    return f"{kept.rstrip()} {FOLD}"
+
+
 def pad(text: str, width: int, align: str = "<") -> str:
     """``text`` at exactly ``width`` cells, folded or padded; ``align`` is ``<``, ``>`` or ``^``."""
     if text.isascii() and len(text) <= width:

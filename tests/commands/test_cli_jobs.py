@@ -13,12 +13,22 @@ import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from eagletui import cli
 from eagletui.cli.desk import LiveLine
+from eagletui.cli.jobs import plan_lines
+from eagletui.cli.launch import progress, stage
+from eagletui.cli.words import eta_words
+from eagletui.commands import Desk
+from eagletui.connection import Connection
 from eagletui.profiles import Profile, save_profile, with_changes
+from eagletui.records import Eta, JobState, KillPlan, Phase, Victim
+from eagletui.store import Store
+from eagletui.text import fold_words
 from tests.agent.jobs_harness import until
 from tests.commands.conftest import fake
 
@@ -205,11 +215,57 @@ def test_phases_of_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) ->
 
 def test_a_live_line_off_a_terminal_is_told_when_it_changes() -> None:
     out = io.StringIO()
-    line = LiveLine(out)
-    for text, key in (("a 1", "a"), ("a 2", "a"), ("b\x1b]0;x\x07 1", "b")):
+    now = 0.0
+    line = LiveLine(out, lambda: now)
+    for seconds, text, key in ((0, "a 1", "a"), (29, "a 2", "a"), (0, "b\x1b]0;x\x07 1", "b"), (29, "b 2", "b"), (1, "b 3", "b")):
+        now += seconds
         line.show(text, key)
     line.end()
-    assert out.getvalue() == "a 1\nb 1\n"
+    assert out.getvalue() == "a 1\nb 1\nb 3\n"
+
+
+def loading(**fields: Any) -> Desk:
+    """A desk whose store has one job that loads."""
+    phases = (Phase("weights", "target", 5.0, None, 13, 64, "shards"),)
+    job = JobState(
+        "j", "serve", "kimi-k2-thinking-eagle3-8-cards", "running", 1.0, started_boot=100.0, health="loading", phases=phases
+    )
+    eta = Eta(400.0, 190.0, 760.0, "first load of this profile here: shards so far, then a typical tail")
+    store = Store(Connection("online"), jobs={"j": job._replace(**fields)}, etas={"j": eta}, jobs_boot=160.0)
+    return cast(Desk, SimpleNamespace(store=store))
+
+
+def test_the_line_of_progress_keeps_the_range_at_80_columns_and_is_cut_between_words() -> None:
+    desk = loading()
+    line = fold_words(progress(desk, desk.store.jobs["j"]), 79)
+    assert "~3:10 to 12:40 left" in line
+    assert re.search(r"left  .*weights.*(13/64 shards)?", line)
+    assert line.endswith(" …")
+    assert progress(desk, desk.store.jobs["j"]).startswith(line[:-2])
+
+
+def test_words_are_told_once_a_stage_and_for_what_is_over() -> None:
+    desk = loading()
+    job = desk.store.jobs["j"]
+    fewer = job._replace(phases=(job.phases[0]._replace(done=12),))
+    assert stage(desk, job) == stage(desk, fewer) != stage(desk, job._replace(health="ready"))
+    assert stage(desk, job._replace(health="ready", phases=())) == stage(desk, job._replace(health="ready"))
+    assert "left" not in progress(desk, job._replace(health="ready"))
+    assert eta_words(Eta(100.0, 0.0, 200.0, "")) == "up to 3:20 left"
+    assert eta_words(Eta(0.0, 0.0, 0.0, "")) == "takes longer than expected"
+
+
+def test_what_a_kill_frees_is_counted_and_not_listed_whole() -> None:
+    shm = tuple(f"/dev/shm/psm_{n}" for n in range(12))
+    plan = KillPlan(
+        "j", "k25", "t", (Victim(1, 2, "root", "S", "vllm", 1, True),), shm=shm, tmp=("/tmp/x",), port=8000, listening=True
+    )
+    lines = list(plan_lines(plan))
+    assert lines[2:] == [
+        "  frees port 8000",
+        "        12 segments of shared memory: /dev/shm/psm_0, /dev/shm/psm_1, /dev/shm/psm_2 and 9 more",
+        "        1 temporary file: /tmp/x",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -159,6 +159,19 @@ async def test_the_dashboard_needs_a_terminal() -> None:
     assert_one_line(await eagletui("connect", "local"), 2, "no terminal", "eagletui status local")
 
 
+async def test_the_dashboard_is_not_drawn_into_a_file(tmp_path: Path) -> None:
+    with (tmp_path / "errors").open("w") as errors:
+        terminal = Terminal("connect", "local")
+        terminal.stderr = errors.fileno()
+        try:
+            await terminal.start()
+            assert await terminal.ended() == 2
+            assert terminal.seen.startswith("eagletui: connect: stderr is no terminal")
+        finally:
+            terminal.close()
+    assert (tmp_path / "errors").read_text().count("\n") == 1
+
+
 async def test_a_terminal_that_cannot_draw() -> None:
     terminal = Terminal("connect", "local", term="dumb")
     try:
@@ -179,6 +192,7 @@ class Terminal:
         self.before = termios.tcgetattr(slave)
         self.slave = slave
         self.seen = ""
+        self.stderr = slave
         self.arguments = arguments
 
     async def start(self) -> None:
@@ -189,7 +203,7 @@ class Terminal:
             *self.arguments,
             stdin=self.slave,
             stdout=self.slave,
-            stderr=self.slave,
+            stderr=self.stderr,
             env={**os.environ, "TERM": self.term},
             start_new_session=True,
         )
@@ -233,6 +247,10 @@ async def test_the_dashboard_opens_and_leaves_the_terminal_as_it_was(over_ssh: b
         assert await terminal.ended() == 0
         assert "\x1b[?1049l" in terminal.seen
         assert "Traceback" not in terminal.seen
+        before, _, drawn = terminal.seen.partition("\x1b[?1049h")
+        assert f"connecting to {server.target if over_ssh else 'local'} ..." in before
+        assert before.endswith("\r\x1b[K")  # what was waited for is told no more
+        assert "connecting to" not in drawn
         assert termios.tcgetattr(terminal.slave)[:4] == terminal.before[:4]
     finally:
         terminal.close()

@@ -9,7 +9,7 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any, TextIO
 
 from eagletui import __version__, text
@@ -53,12 +53,15 @@ def table(rows: Iterable[Iterable[str]]) -> list[str]:
 
 
 class LiveLine:
-    """One line that is written over on a terminal; elsewhere a new line whenever its ``key`` changes, at most every 10 s else."""
+    """One line that is written over on a terminal; elsewhere a new line whenever its ``key`` changes, else one in 30 s.
 
-    EVERY = 10.0
+    On a terminal it is cut to the width between two words. ``clock`` is monotonic, in seconds.
+    """
 
-    def __init__(self, out: TextIO | None = None) -> None:
-        self.out = out or sys.stderr
+    EVERY = 30.0
+
+    def __init__(self, out: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self.out, self._clock = out or sys.stderr, clock
         self.live = self.out.isatty()
         self._told = float("-inf")
         self._key: object = None
@@ -67,11 +70,11 @@ class LiveLine:
     def show(self, line: str, key: object) -> None:
         if self.live:
             width = shutil.get_terminal_size().columns - 1
-            self.out.write("\r\x1b[K" + text.fold(text.clean(line), width))
+            self.out.write("\r\x1b[K" + text.fold_words(text.clean(line), width))
             self._open = True
-        elif key != self._key or time.monotonic() - self._told >= self.EVERY:
+        elif key != self._key or self._clock() - self._told >= self.EVERY:
             self.out.write(text.clean(line) + "\n")
-            self._key, self._told = key, time.monotonic()
+            self._key, self._told = key, self._clock()
         self.out.flush()
 
     def end(self) -> None:

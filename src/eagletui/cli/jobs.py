@@ -6,7 +6,7 @@ import argparse
 import asyncio
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from eagletui import text
 from eagletui.cli.desk import LiveLine, print_json, seated, table
@@ -20,6 +20,8 @@ from eagletui.hosts.target import parse_target
 from eagletui.profiles import load_profiles
 from eagletui.records import JobState, KillPlan, KillReport
 
+FIRST = 3
+"""How many of the files that a kill frees are named."""
 TRIES = 3
 """How often a kill is confirmed anew, when the processes change between the list and the answer."""
 
@@ -102,15 +104,22 @@ def plan_lines(plan: KillPlan) -> Iterator[str]:
     )
     freed = [f"GPU memory {text.size(plan.gpu_memory)}"] if plan.gpu_memory else []
     freed += [f"port {plan.port}"] if plan.listening else []
-    freed += [*plan.shm, *plan.tmp]
-    if freed:
-        yield "  frees " + ", ".join(text.clean(item) for item in freed)
+    freed += _some(plan.shm, "segment of shared memory", "segments of shared memory")
+    freed += _some(plan.tmp, "temporary file", "temporary files")
+    for at, item in enumerate(freed):
+        yield ("  frees " if at == 0 else "        ") + text.clean(item)
     for suspect in plan.suspects:
         yield text.clean(
             f"  on its cards, not its own, left alone: pid {suspect.pid} {suspect.user or ''} {suspect.command or ''}"
         )
     if plan.cost is not None:
         yield f"  loading it took {text.duration(plan.cost)}"
+
+
+def _some(paths: Sequence[str], one: str, many: str) -> list[str]:
+    """``12 temporary files: a, b, c and 9 more``, nothing when there is none."""
+    more = f" and {len(paths) - FIRST:,} more" if len(paths) > FIRST else ""
+    return [f"{text.plural(len(paths), one, many)}: {', '.join(paths[:FIRST])}{more}"] if paths else []
 
 
 async def _confirmed(question: str) -> bool:

@@ -13,6 +13,7 @@ from eagletui import text
 from eagletui.cli.desk import LiveLine, print_json, seated
 from eagletui.cli.errors import Exit, say
 from eagletui.cli.snapshot import as_plain
+from eagletui.cli.words import eta_words
 from eagletui.commands import Desk, LaunchPlan, launch, may_change, plan_launch, profiles, wait_ready
 from eagletui.commands.jobs import is_ready
 from eagletui.engines.events import PHASE_LABELS
@@ -20,10 +21,12 @@ from eagletui.hosts.base import HostError
 from eagletui.hosts.prompts import TerminalPrompter
 from eagletui.profiles import Profile, with_changes
 from eagletui.records import JobState
-from eagletui.views.loading import running_phase, silence
+from eagletui.views.loading import eta_of, running_phase, silence
 from eagletui.views.serving import elapsed, since_jobs
 
 TICK = 0.5
+NAME = 24
+"""Cells of the job's name in the line of progress."""
 
 
 def run(options: argparse.Namespace) -> int:
@@ -92,7 +95,7 @@ async def _followed(desk: Desk, state: JobState) -> JobState:
     def show() -> None:
         now = desk.store.jobs.get(state.id)
         if now is not None:
-            line.show(progress(desk, now), (now.phase, now.health))
+            line.show(progress(desk, now), stage(desk, now))
 
     async def tick() -> None:
         while True:
@@ -117,23 +120,31 @@ def progress(desk: Desk, job: JobState) -> str:
     link = desk.store.connection
     if link.state not in ("online", "stale"):
         return f"{job.name}  {link.state}: {link.why or 'no connection'}"
-    parts = [job.name, text.clock(elapsed(desk.store, job, now))]
+    parts = [text.fold(job.name, NAME), text.clock(elapsed(desk.store, job, now))]
     phase = running_phase(job)
-    if job.health == "ready":
-        parts.append("ready")
-    elif phase is not None:
-        parts.append(PHASE_LABELS.get(phase.id, phase.id) + (f" ({phase.role})" if phase.role else ""))
-        if phase.total and phase.done is not None:
-            parts.append(f"{phase.done:.0f}/{phase.total:.0f} {phase.unit or ''}".rstrip())
-    else:
-        parts.append(job.health or job.state)
-    eta = desk.store.etas.get(job.id)
-    if eta is not None:
-        parts.append(f"~{text.clock(eta.low)} to {text.clock(eta.high)} left ({eta.basis})")
+    eta = eta_of(desk.store, job, now) if job.health != "ready" else None
+    if eta is not None:  # before what may be cut off on a narrow terminal
+        parts.append(eta_words(eta))
+    parts.append(stage(desk, job))
+    if phase is not None and phase.total and phase.done is not None and job.health != "ready":
+        parts.append(f"{phase.done:.0f}/{phase.total:.0f} {phase.unit or ''}".rstrip())
     quiet = silence(job, since_jobs(desk.store, now) or 0.0)
     if quiet is not None and quiet.too_long and job.health != "ready":
         parts.append(f"silent for {text.duration(quiet.seconds)}")
+    if eta is not None:
+        parts.append(f"({eta.basis})")
     return "  ".join(parts)
+
+
+def stage(desk: Desk, job: JobState) -> str:
+    """What a load is at, in words."""
+    link = desk.store.connection
+    if link.state not in ("online", "stale"):
+        return link.state
+    phase = running_phase(job)
+    if job.health == "ready" or phase is None:
+        return job.health or job.state
+    return PHASE_LABELS.get(phase.id, phase.id) + (f" ({phase.role})" if phase.role else "")
 
 
 def _told(options: argparse.Namespace, state: JobState) -> int:

@@ -7,7 +7,7 @@ from textwrap import wrap
 from typing import Any
 
 from eagletui import __version__, text
-from eagletui.cli.words import job_words
+from eagletui.cli.words import eta_words, job_words
 from eagletui.commands.find import is_live
 from eagletui.records import GpuSample, HostSample, JobState
 from eagletui.store import Store
@@ -172,7 +172,7 @@ def _job_line(job: JobState) -> str:
 def _server_lines(store: Store, job: JobState) -> Iterator[str]:
     eta = store.etas.get(job.id)
     if eta is not None:
-        yield f"~{text.clock(eta.low)} to {text.clock(eta.high)} left ({eta.basis})"
+        yield f"{eta_words(eta)} ({eta.basis})"
     view = store.servers.get(job.id)
     window = view.window(WINDOW) if view is not None else None
     if view is None or window is None:

@@ -1,8 +1,16 @@
-"""A job's state in words, the same in every verb."""
+"""A job's state and what is left of its load, in words that are the same in every verb."""
 
 from __future__ import annotations
 
-from eagletui.records import JobState
+from eagletui import text
+from eagletui.records import Eta, JobState
+
+
+def eta_words(eta: Eta) -> str:
+    """``~1:20 to 6:10 left``; what is over already is no number."""
+    if eta.high < 1:
+        return "takes longer than expected"
+    return f"~{text.clock(eta.low)} to {text.clock(eta.high)} left" if eta.low >= 1 else f"up to {text.clock(eta.high)} left"
 
 
 def job_words(job: JobState) -> str:

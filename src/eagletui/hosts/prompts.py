@@ -21,10 +21,11 @@ class TerminalPrompter:
 
     The questions wait in a daemon thread that also watches a pipe: when the asking task is cancelled (Ctrl-C, a lost
     connection) the thread gives the terminal back as it was and ends; it never holds up the exit of the program.
+    ``asking`` is called with True before a question and with False after it.
     """
 
-    def __init__(self, path: str = "/dev/tty") -> None:
-        self._path = path
+    def __init__(self, path: str = "/dev/tty", asking: Callable[[bool], None] = lambda asks: None) -> None:
+        self._path, self._asking = path, asking
         self._one_at_a_time = asyncio.Lock()
 
     async def secret(self, prompt: str) -> str | None:
@@ -82,10 +83,12 @@ class TerminalPrompter:
                     loop.call_soon_threadsafe(give, value)
 
             thread = threading.Thread(target=work, name="prompt", daemon=True)
+            self._asking(True)
             thread.start()
             try:
                 return await answer
             finally:
+                self._asking(False)
                 os.close(wake_write)  # ends the thread's wait when it still asks
                 await asyncio.shield(_joined(thread, wake_read))
 
