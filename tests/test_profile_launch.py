@@ -93,6 +93,7 @@ def test_some_cards_are_named_by_the_index_of_nvml() -> None:
     [
         ("all", [], "gpus = all, and the host has 0"),
         (3, CARDS[:2], "3 cards are wanted, and the host has 2"),
+        (1, (), "1 card is wanted, and the host has 0"),
         ((2,), CARDS[:2], "card 2 is wanted, and the host has 2"),
         (("GPU-zz",), CARDS, "card GPU-zz is wanted, and the host does not have it"),
     ],

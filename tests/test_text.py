@@ -169,7 +169,7 @@ def test_sizes_and_rates_stay_narrow(value: float) -> None:
     [
         ("one two three", 13, "one two three"),
         ("one two three", 12, "one two …"),
-        ("one two three", 8, "one two…"),
+        ("one two three", 8, "one …"),
         ("one-two-three", 8, "one-two…"),
         ("a bbbbbbbbbbbbbb", 10, "a bbbbbbb…"),
         ("日本 日本 日本", 10, "日本 …"),

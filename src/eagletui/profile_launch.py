@@ -10,6 +10,7 @@ from eagletui.engines.command import Command, serve_command
 from eagletui.jobs.base import redact_argv, redact_env
 from eagletui.jobs.kinds import kind
 from eagletui.profiles import Profile
+from eagletui.text import plural
 
 
 class NoSuchCards(ValueError):
@@ -31,7 +32,8 @@ def choose_cards(profile: Profile, uuids: Sequence[str]) -> tuple[str, ...] | No
         return tuple(uuids)
     if isinstance(wanted, int):
         if wanted > len(uuids):
-            raise NoSuchCards(f"profile {profile.name}: {wanted} cards are wanted, and {there}")
+            cards_are = plural(wanted, "card is", "cards are")
+            raise NoSuchCards(f"profile {profile.name}: {cards_are} wanted, and {there}")
         return tuple(uuids[:wanted])
     cards = []
     for card in wanted:

@@ -9,9 +9,9 @@ import pytest
 
 from eagletui.engines.events import PHASE_LABELS
 from eagletui.engines.metrics import server_sample
-from eagletui.records import LogLine, Phase
+from eagletui.records import Eta, LogLine, Phase
 from eagletui.screens.acceptance import Numbers as AcceptanceNumbers
-from eagletui.screens.load_words import exit_word, phase_lines
+from eagletui.screens.load_words import eta_line, exit_word, phase_lines
 from eagletui.screens.serving_words import duration_short, latency, span_short
 from eagletui.store import Store
 from eagletui.views.loading import Step, Work
@@ -508,3 +508,15 @@ async def test_a_page_whose_parts_are_not_there_does_not_end_the_app(key: str, d
         app._tick()
         await pilot.pause()
         assert app.failure is None
+
+
+@pytest.mark.parametrize(
+    ("eta", "words"),
+    [
+        (Eta(1200.0, 1020.0, 1380.0, "b"), "~20 min to ready   17-23 min   basis: b"),
+        (Eta(60.0, 0.0, 120.0, "b"), "~60 s to ready   up to 2 min   basis: b"),
+        (Eta(0.0, 0.0, 0.0, "b"), "longer than expected   basis: b"),
+    ],
+)
+def test_what_is_left_of_a_load(eta: Eta, words: str) -> None:
+    assert "".join(text for text, _ in eta_line(eta, 100)).strip() == words

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -59,6 +60,21 @@ def test_the_first_load_has_a_wide_range_and_says_why() -> None:
     assert eta.low > left
     assert eta.high > 2 * eta.low
     assert "first load of this profile here" in eta.basis
+
+
+@pytest.mark.parametrize(("weights", "tail"), [(1.0, 65.0), (45.0, 211.0), (70.0, 288.0), (799.0, 360.0)])
+def test_the_range_of_a_first_load_holds_what_loads_took(weights: float, tail: float) -> None:
+    """Seconds after the target's weights: a tiny model with graphs on one card, and models of 450 to 550 GB on eight."""
+    now = job([Phase("weights", "target", 20, weights, 64, 64, "shards"), Phase("compile", None, 20 + weights)])
+    eta = estimate(now, elapsed=20 + weights, jobs=[now])
+    assert eta is not None
+    assert eta.low < tail <= eta.high
+    assert eta.high <= max(360.0, 3 * weights)
+    if weights < 5:
+        assert eta.high < 150  # not minutes for a small one
+    late = estimate(now, elapsed=20 + weights + 3000, jobs=[now])
+    assert late is not None
+    assert (late.seconds, late.low, late.high) == (0, 0, 0)
 
 
 def test_ready_or_silent_jobs_have_no_estimate() -> None:

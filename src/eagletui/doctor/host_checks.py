@@ -86,7 +86,7 @@ def _cards(facts: HostFacts, expected: int | None) -> Iterator[Finding]:
                 "nvml",
                 "bad",
                 "no NVIDIA driver",
-                f"{expected} cards expected; {board.problem or ''}".rstrip("; "),
+                f"{text.plural(expected, 'card')} expected; {board.problem or ''}".rstrip("; "),
                 "install the driver",
             )
         elif driver or smi:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from eagletui.actions import BY_ID, Keymap
 from eagletui.records import Eta, GpuSample, JobState, LogLine
 from eagletui.screens.details import folded_text
-from eagletui.screens.serving_words import LONGEST_PHASE, duration_short, phase_name, span_short, warned
+from eagletui.screens.serving_words import LONGEST_PHASE, eta_words, phase_name, warned
 from eagletui.store import Store
 from eagletui.text import MISSING, clean, clock, duration, gib, number, plural, rate, size
 from eagletui.views.loading import Folded, Held, Silence, Step, Work, headroom, held, running_phase, who_failed
@@ -67,15 +67,7 @@ def eta_line(eta: Eta | None, width: int, stuck: bool = False) -> Line:
     """``~19 min to ready   17-22 min   basis: 5 earlier loads here``: value, range and basis; quiet while nothing moves."""
     if eta is None:
         return [(" no estimate yet: the first load of this profile here, too early to tell", "dim")]
-    parts: list[Line] = [
-        [
-            (f"~{duration_short(eta.seconds)}", "dim" if stuck else "strong"),
-            (" to ready" + (" if it goes on" if stuck else ""), "dim"),
-        ],
-        [(span_short(eta.low, eta.high), "")],
-        [(f"basis: {clean(eta.basis, 160)}", "dim")],
-    ]
-    return [(" ", ""), *joined(parts, width - 1)]
+    return [(" ", ""), *joined(eta_words(eta, stuck), width - 1)]
 
 
 def silence_line(silence: Silence | None, work: Work, width: int, empty: bool = False) -> Line:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from eagletui.engines.events import DRAFTER, PHASE_LABELS
-from eagletui.records import JobState, Percentiles, ServerView
+from eagletui.records import Eta, JobState, Percentiles, ServerView
 from eagletui.screens.words import job_state
 from eagletui.store import Store
 from eagletui.text import MISSING, clean, duration, number, percent
@@ -219,7 +219,9 @@ def duration_short(seconds: float) -> str:
 
 
 def span_short(low: float, high: float) -> str:
-    """``17-23 min``: a range with its unit once where both ends have it."""
+    """``17-23 min``: a range with its unit once where both ends have it; ``up to 4 min`` when its low end is passed."""
+    if low < 1 <= high:
+        return f"up to {duration_short(high)}"
     one, other = duration_short(low), duration_short(high)
     if one == other:
         return one
@@ -271,10 +273,17 @@ def eta_parts(store: Store, job: JobState, now: float) -> list[Line]:
         parts.append([("! ", "warn"), (f"silent for {duration(silence.seconds)}", "warn")])
     eta = eta_of(store, job, now)
     if eta is not None:
-        parts.append([(f"~{duration_short(eta.seconds)}", "strong"), (" to ready", "dim")])
-        parts.append([(span_short(eta.low, eta.high), "")])
-        parts.append([(f"basis: {clean(eta.basis, 160)}", "dim")])
+        parts += eta_words(eta)
     return parts
+
+
+def eta_words(eta: Eta, stuck: bool = False) -> list[Line]:
+    """``~20 min to ready``, ``17-23 min`` and the basis; quiet while nothing moves, and words once all of it is passed."""
+    basis: Line = [(f"basis: {clean(eta.basis, 160)}", "dim")]
+    if eta.high < 1:
+        return [[("longer than expected", "dim" if stuck else "warn")], basis]
+    value = (f"~{duration_short(eta.seconds)}", "dim" if stuck else "strong")
+    return [[value, (" to ready" + (" if it goes on" if stuck else ""), "dim")], [(span_short(eta.low, eta.high), "")], basis]
 
 
 def traffic_parts(store: Store, job: JobState) -> list[Line]:

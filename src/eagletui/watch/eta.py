@@ -14,6 +14,8 @@ from eagletui.records import Eta, JobState, Phase
 # honest: on 8-card hosts that tail took from 0.6 to 3 times the weights on warm disks, and 3 to 6 minutes on slow ones.
 TAIL_OF_WEIGHTS = (0.25, 3.0)
 TAIL_SECONDS = (5.0, 360.0)
+# A small model has a shorter tail: about a minute, for compile and capture, after weights of a second
+SMALL_TAIL, SMALL_OF_WEIGHTS = 120.0, 4.0
 
 Key = tuple[str, str | None]
 
@@ -46,7 +48,8 @@ def usual(job: JobState, jobs: Iterable[JobState]) -> dict[Key, float]:
 def estimate(job: JobState, elapsed: float, jobs: Iterable[JobState]) -> Eta | None:
     """Seconds left until ready, with a range and the basis; None when nothing is known yet.
 
-    ``elapsed`` is the time since the first line of the log, the clock that `Phase.start` uses.
+    ``elapsed`` is the time since the first line of the log, the clock that `Phase.start` uses. An estimate of nothing but zeros
+    is one that the load has outlasted.
     """
     if job.ready_seconds is not None or not job.phases or job.phases[-1].id == "ready":
         return None  # nothing to go on with, or only its first answer is awaited
@@ -117,8 +120,9 @@ def _from_shards(phases: Sequence[Phase], elapsed: float) -> Eta | None:
         left, whole = 0.0, target.seconds
         after = elapsed - target.start - target.seconds
     low = max(TAIL_SECONDS[0], TAIL_OF_WEIGHTS[0] * whole) - after
-    high = max(TAIL_SECONDS[1], TAIL_OF_WEIGHTS[1] * whole) - after
-    low, high = left + max(0.0, low), left + max(TAIL_SECONDS[0], high)
+    longest = max(TAIL_SECONDS[1], TAIL_OF_WEIGHTS[1] * whole)
+    high = min(longest, SMALL_TAIL + SMALL_OF_WEIGHTS * whole) - after
+    low, high = left + max(0.0, low), left + max(0.0, high)
     what = "shards so far" if target.seconds is None else "the weights took " + _span(whole)
     return Eta(
         (low * high) ** 0.5 if low > 0 else high / 2, low, high, f"first load of this profile here: {what}, then a typical tail"
