@@ -8,10 +8,22 @@ from collections.abc import Iterable, Sequence
 from eagletui.actions import BY_ID, Keymap
 from eagletui.records import Eta, GpuSample, JobState, LogLine
 from eagletui.screens.details import folded_text
-from eagletui.screens.serving_words import LONGEST_PHASE, eta_words, phase_name, warned
+from eagletui.screens.serving_words import eta_words, warned
 from eagletui.store import Store
 from eagletui.text import MISSING, clean, clock, duration, gib, number, plural, rate, size
-from eagletui.views.loading import Folded, Held, Silence, Step, Work, headroom, held, running_phase, who_failed
+from eagletui.views.loading import (
+    LONGEST_PHASE,
+    Folded,
+    Held,
+    Silence,
+    Step,
+    Work,
+    headroom,
+    held,
+    phase_name,
+    running_phase,
+    who_failed,
+)
 from eagletui.widgets.bars import gauge
 from eagletui.widgets.paint import Line, fit, joined, padded
 

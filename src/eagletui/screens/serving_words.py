@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 
-from eagletui.engines.events import DRAFTER, PHASE_LABELS
 from eagletui.records import Eta, JobState, Percentiles, ServerView
 from eagletui.screens.words import job_state
 from eagletui.store import Store
 from eagletui.text import MISSING, clean, duration, number, percent
-from eagletui.views.loading import eta_of, running_phase, silence_of
+from eagletui.views.loading import eta_of, phase_name, running_phase, silence_of
 from eagletui.views.serving import (
     LABELS,
     Shown,
@@ -25,16 +24,6 @@ from eagletui.views.serving import (
 from eagletui.widgets.paint import Line, folded, joined, spread
 
 ENGINES = {"vllm": "vLLM", "sglang": "SGLang"}
-
-
-def phase_name(id_: str, role: str | None = None) -> str:
-    """``weights target``, ``CUDA graphs drafter``; the role is left out where there is only the target's."""
-    name = PHASE_LABELS.get(id_, clean(id_, 30))
-    return f"{name} {clean(role, 20)}" if role else name
-
-
-LONGEST_PHASE = max(len(phase_name(id_, DRAFTER)) for id_ in PHASE_LABELS)
-"""Room for the name of any phase, so that a table of them does not move as they come."""
 
 
 def engine_word(job: JobState) -> str:

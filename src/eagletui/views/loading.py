@@ -9,8 +9,10 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from eagletui.engines.events import DRAFTER, PHASE_LABELS
 from eagletui.records import Eta, GpuSample, JobState, LogLine, Phase
 from eagletui.store import Series, Store
+from eagletui.text import clean
 from eagletui.views.serving import elapsed, since_jobs
 
 Key = tuple[str, str | None]
@@ -46,6 +48,16 @@ class Step(NamedTuple):
     done: float | None = None
     total: float | None = None
     unit: str | None = None
+
+
+def phase_name(id_: str, role: str | None = None) -> str:
+    """``weights target``, ``CUDA graphs drafter``; fit to be drawn, whatever a host calls its phases."""
+    name = PHASE_LABELS.get(id_, clean(id_, 30))
+    return f"{name} {clean(role, 20)}" if role else name
+
+
+LONGEST_PHASE = max(len(phase_name(id_, DRAFTER)) for id_ in PHASE_LABELS)
+"""Room for the name of any phase, so that a table of them does not move as they come."""
 
 
 def timeline(job: JobState, elapsed: float | None, usual: Mapping[Key, float]) -> list[Step]:
