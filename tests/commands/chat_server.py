@@ -21,6 +21,9 @@ class ChatServer:
         self.generated = self.steps = self.finished = 0
         self.requests: list[dict[str, Any]] = []
         self.error_chunk: str | None = None
+        self.models = json.dumps({"object": "list", "data": [{"id": "kimi", "object": "model"}]}).encode()
+        self.raw: bytes | None = None
+        """What is sent instead of the chunks, as it is."""
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -33,7 +36,7 @@ class ChatServer:
                 if self.path == "/metrics":
                     self._send(200, outer.page().encode(), "text/plain")
                 elif self._allowed():
-                    self._send(200, json.dumps({"object": "list", "data": [{"id": "kimi", "object": "model"}]}).encode())
+                    self._send(200, outer.models, "text/html" if outer.models.startswith(b"<") else "application/json")
 
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -49,8 +52,8 @@ class ChatServer:
                 self.send_header("Transfer-Encoding", "chunked")
                 self.end_headers()
                 try:
-                    for chunk in outer.chunks("/chat/" in self.path):
-                        data = f"data: {chunk}\n\n".encode()
+                    for chunk in outer.chunks("/chat/" in self.path) if outer.raw is None else [""]:
+                        data = f"data: {chunk}\n\n".encode() if outer.raw is None else outer.raw
                         self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
                         self.wfile.flush()
                     self.wfile.write(b"0\r\n\r\n")

@@ -10,6 +10,7 @@ import pytest
 
 from eagletui.commands.desk import Desk
 from eagletui.commands.probe import Answered, Piece, Probe, Sent
+from eagletui.hosts.base import HostError
 from eagletui.hosts.local import connect_local
 from eagletui.profiles import Profile
 from eagletui.records import JobState
@@ -112,8 +113,6 @@ async def test_a_silent_server_can_be_stopped(hosted: Any, servers: Callable[...
 async def test_a_key_is_asked_for_taken_and_found_in_the_environment(
     hosted: Any, servers: Callable[..., ChatServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from eagletui.hosts.base import HostError
-
     monkeypatch.delenv("VLLM_API_KEY", raising=False)
     server = servers(DELTAS, key="sesame")
     with pytest.raises(HostError, match="wants an API key") as caught:
@@ -137,8 +136,6 @@ async def test_a_model_without_a_chat_template_is_given_plain_text(hosted: Any, 
 
 
 async def test_failures_are_one_line(hosted: Any, servers: Callable[..., ChatServer]) -> None:
-    from eagletui.hosts.base import HostError
-
     server = servers(DELTAS)
     server.error_chunk = "EngineCore encountered\nan issue"
     with pytest.raises(HostError, match="EngineCore encountered an issue"):
@@ -147,3 +144,38 @@ async def test_failures_are_one_line(hosted: Any, servers: Callable[..., ChatSer
         await asked(probe_of(hosted, None))
     with pytest.raises(HostError, match="connection to the server broke"):
         await asked(probe_of(hosted, 1))
+
+
+@pytest.mark.parametrize("models", [b"<html>it works</html>", b"[1, 2]", b'{"data": [', b"\xff"])
+async def test_a_port_that_speaks_something_else_is_told_in_one_line(
+    models: bytes, hosted: Any, servers: Callable[..., ChatServer]
+) -> None:
+    server = servers(DELTAS)
+    server.models = models
+    with pytest.raises(HostError) as caught:
+        [event async for event in probe_of(hosted, server.port).ask("?")]
+    assert caught.value.step == "probe"
+    assert str(server.port) in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b'data: {"choices": [\n\n', b'data: {"choices": null}\n\n', b'data: {"choices": [{"delta": {"content": "\xff"}}]}\n\n'],
+)
+async def test_a_stream_that_is_none_is_told_in_one_line(raw: bytes, hosted: Any, servers: Callable[..., ChatServer]) -> None:
+    server = servers(DELTAS)
+    server.raw = raw
+    with pytest.raises(HostError, match="no answer of the OpenAI API"):
+        [event async for event in probe_of(hosted, server.port).ask("?")]
+
+
+async def test_counts_that_are_no_numbers_and_words_that_are_no_text_are_no_end(
+    hosted: Any, servers: Callable[..., ChatServer]
+) -> None:
+    server = servers(DELTAS)
+    server.raw = b'data: {"choices": [{"delta": {"content": ["a"]}}], "usage": {"completion_tokens": "many"}}\n\ndata: [DONE]\n\n'
+    events = [event async for event in probe_of(hosted, server.port).ask("?")]
+    assert isinstance(events[1], Piece)
+    assert events[1].text == "['a']"
+    assert isinstance(events[-1], Answered)
+    assert events[-1].tokens is None

@@ -109,6 +109,11 @@ class Probe:
                 raise HostError("probe", why, "look at the job's log; ask again") from error
             except openai.APIError as error:  # an error told within the stream
                 raise HostError("probe", f"the server ended the answer: {_words(error)}") from error
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
+                # the client takes a page, a list or half a line for an answer, and fails on what is in it
+                why = "what came from the server is no answer of the OpenAI API"
+                why += f" ({_words(error)[:80]})" if isinstance(error, ValueError) else ""
+                raise HostError("probe", why, f"look at what listens on port {port}, and at the job's log") from error
             finally:
                 await client.close()
 
@@ -127,9 +132,9 @@ class Probe:
     # --------------------------------------------------------------------------------------------------------- one answer
 
     async def _answer(self, openai: Any, client: Any, prompt: str, port: int) -> AsyncGenerator[Sent | Piece | Answered, None]:
-        state = self._desk.store.jobs[self._job]
+        state = self._desk.store.jobs.get(self._job)
         models = await client.models.list()
-        model = str(models.data[0].id) if models.data else state.served_model or state.model or ""
+        model = str(models.data[0].id) if models.data else (state.served_model or state.model or "" if state is not None else "")
         before = await self._scrape(port)
         began = time.monotonic()
         options = {"include_usage": True, "continuous_usage_stats": True}
@@ -154,7 +159,7 @@ class Probe:
             async with contextlib.aclosing(self._until_stopped(stream)) as chunks:
                 async for chunk in chunks:
                     usage = getattr(chunk, "usage", None) or usage
-                    tokens = getattr(usage, "completion_tokens", None)
+                    tokens = _count(usage, "completion_tokens")
                     for choice in chunk.choices[:1]:
                         why = choice.finish_reason or why
                         for text, reasoning in _texts(choice):
@@ -165,7 +170,7 @@ class Probe:
         finally:
             await stream.close()
         ended = time.monotonic()
-        tokens = getattr(usage, "completion_tokens", None)
+        tokens = _count(usage, "completion_tokens")
         rate = None
         if tokens is not None and first is not None and last is not None and last > first and tokens > early:
             rate = (tokens - early) / (last - first)
@@ -173,7 +178,7 @@ class Probe:
         yield Answered(
             (last or ended) - began,
             None if first is None else first - began,
-            getattr(usage, "prompt_tokens", None),
+            _count(usage, "prompt_tokens"),
             tokens,
             rate,
             spoken,
@@ -208,7 +213,9 @@ class Probe:
 
     async def _scrape(self, port: int) -> ServerSample | None:
         """The server's counters now, None when it has none."""
-        state = self._desk.store.jobs[self._job]
+        state = self._desk.store.jobs.get(self._job)
+        if state is None:
+            return None  # removed meanwhile
         try:
             page = await self._desk.session.http(port, "/metrics")
             if page.status != 200:
@@ -261,7 +268,13 @@ def _texts(choice: Any) -> list[tuple[str, bool]]:
         return [(choice.text, False)] if getattr(choice, "text", None) else []
     thought = getattr(delta, "reasoning", None) or getattr(delta, "reasoning_content", None)
     found = [(str(thought), True)] if thought else []
-    return [*found, (delta.content, False)] if delta.content else found
+    return [*found, (str(delta.content), False)] if delta.content else found
+
+
+def _count(usage: Any, name: str) -> int | None:
+    """A number of tokens as the server tells it; None for whatever is no number."""
+    value = getattr(usage, name, None)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _client(openai: Any, port: int, key: str) -> Any:
