@@ -14,7 +14,7 @@ from eagletui.screens.serving_words import no_numbers, percentile_row, problem_l
 from eagletui.text import number, percent
 from eagletui.views.serving import current
 from eagletui.widgets.history import Drawn, SeriesChart
-from eagletui.widgets.paint import Line, joined
+from eagletui.widgets.paint import Line, joined, wrapped
 
 NOTE = "with a drafter ITL mixes gaps near zero with full steps: compare tok/s and means"
 
@@ -47,7 +47,9 @@ class Numbers(ServerPart):
             ],
         ]
         plain = "dim" if shown.idle is not None else ""
-        out += [[(" window   ", "dim"), *joined(rates, width - 10)], [(" now      ", "dim"), *joined(now, width - 10)], []]
+        for at, line in enumerate(wrapped(rates, width - 10)):
+            out.append([(" window   " if at == 0 else " " * 10, "dim"), *line])
+        out += [[(" now      ", "dim"), *joined(now, width - 10)], []]
         out += [percentile_row("TTFT", window.ttft, plain), percentile_row("ITL", window.itl, plain)]
         if job.drafter:
             out += folded_text(" " * 8, NOTE, width, "dim")
