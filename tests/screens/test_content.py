@@ -175,7 +175,7 @@ async def test_a_hidden_screen_costs_nothing(dashboard: Opener) -> None:
         app._redraw_dirty()
         assert drawn == []
         assert ("processes", True) in app.desk.watch.looked  # type: ignore[attr-defined]
-        assert app.desk.watch.looked[-1] == ("processes", False)  # type: ignore[attr-defined]
+        assert app.desk.watch.looked[-2:] == [("processes", False), ("traffic", False)]  # type: ignore[attr-defined]
 
 
 async def test_changes_are_drawn_together_and_soon(dashboard: Opener) -> None:
