@@ -72,6 +72,7 @@ def test_the_plan_lists_what_dies_and_the_kill_frees_it(jobs: Jobs, stranger: in
     assert result["gpus"] is None
     over = jobs.over(str(spec["id"]))
     assert (over["state"], over["health"], over["members"], over["detail"]) == ("exited", "gone", 0, "ended by ann")
+    assert over["ended_by"] == "ann"
     for process in plan["processes"]:
         assert not procfs.alive(process["pid"], process["start"])
     assert why_taken(spec["port"]) is None
@@ -357,3 +358,16 @@ def test_the_kill_of_a_busy_server_that_ignores_sigterm(jobs: Jobs, stranger: in
     assert (over["state"], over["rc"], over["health"], over["detail"]) == ("exited", -9, "gone", "ended by ann")
     assert (over["members"], over["member_pids"]) == (0, [])
     assert jobs.call("job", job=job)["result"]["why"] == "served, ended on request"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_server_that_ends_unasked_has_failed_whatever_its_status(jobs: Jobs, number: signal.Signals) -> None:
+    """vLLM ends with status 0 when its engine has died: that looked like a normal end."""
+    spec = jobs.server("--workers", "0")
+    state = ready(jobs, spec)
+    os.kill(int(str(state["pid"])), number)
+    over = jobs.over(str(spec["id"]))
+    assert (over["state"], over["health"], over.get("ended_by")) == ("exited", "failed", None)
+    status = "ended by SIGKILL" if number == signal.SIGKILL else "exit status 0"
+    assert over["rc"] == (-9 if number == signal.SIGKILL else 0)
+    assert over["detail"] == "ended after it was ready, though nobody here asked for it: " + status

@@ -325,3 +325,10 @@ def test_columns_never_overflow(specs: list[tuple[int, int, bool]], width: int) 
 def test_the_important_columns_stay() -> None:
     fitted = fit_columns([Column("a", 10), Column("b", 10, priority=5), Column("c", 10, priority=1)], 22)
     assert [column.title for _, column, _ in fitted] == ["a", "c"]
+
+
+def test_an_end_that_nobody_asked_for_is_bad() -> None:
+    job = JobState("a", "serve", "k25", "exited", 0.0, rc=-9, health="failed", ready_seconds=9.0)
+    assert job_state(job) == ("✗ ended by signal 9", "bad")
+    assert job_state(job._replace(rc=0)) == ("✗ failed", "bad")
+    assert job_state(job._replace(health="gone", ended_by="ann")) == ("- ended by signal 9", "dim")

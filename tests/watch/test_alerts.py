@@ -145,7 +145,9 @@ def test_clock_skew(offset: float, firm: bool, words: str) -> None:
         ({"state": "lost_reboot"}, True),
         ({"state": "exited", "rc": 1, "ended": 200.0}, True),
         ({"state": "exited", "rc": 0, "ended": 200.0}, False),
-        ({"state": "exited", "rc": -15, "ended": 200.0}, False),  # stopped by a signal: somebody wanted that
+        ({"state": "exited", "rc": -15, "ended": 200.0, "ended_by": "ann"}, False),  # somebody wanted that
+        ({"state": "exited", "rc": -11, "ended": 200.0}, True),  # nobody here did
+        ({"state": "exited", "rc": 0, "ended": 200.0, "health": "failed", "ready_seconds": 9.0}, True),  # a server, unasked
         ({"state": "exited", "ended": 200.0}, False),  # unknown is not failed
         ({"state": "exited", "rc": 1, "ended": 50.0}, False),  # before we watched
         ({"state": "running", "health": "ready"}, False),

@@ -45,6 +45,15 @@ def test_a_running_phase_without_a_count_uses_its_usual_length() -> None:
     assert eta.basis == "1 earlier load here, 50 s"
 
 
+def test_how_long_an_earlier_server_served_is_no_part_of_its_load() -> None:
+    earlier = load({"config": 10, "compile": 40}, "e", 1)
+    served = earlier._replace(phases=(*earlier.phases, Phase("ready", None, 50, 3600)), ended=3650.0)
+    now = job([Phase("config", None, 0)])
+    eta = estimate(now, elapsed=4.0, jobs=[now, served])
+    assert eta is not None
+    assert eta.seconds == 6 + 40
+
+
 def test_loads_of_another_profile_say_nothing() -> None:
     other = load({"config": 10}, "e", 1)._replace(profile="other")
     now = job([Phase("config", None, 0)])

@@ -361,7 +361,12 @@ class Shim(Owner):
         )
         ready = self._f.get("health") == "ready"
         if self._f.get("health") is not None and not self._ending.active:
-            self._f["health"] = "gone" if ready and rc == 0 else "failed"
+            # a server that nobody ended has failed, whatever its status: vLLM ends with 0 when its engine has died
+            self._f["health"] = "failed"
+            if ready and not self._f.get("detail"):
+                from eagletui.jobs.base import status_words
+
+                self._f["detail"] = "ended after it was ready, though nobody here asked for it: %s" % status_words(rc)
         if killed_for_memory:
             self._f["detail"] = "killed by the kernel for memory"
         elif self._oom_rose is not None and not self._ending.active:
@@ -396,6 +401,7 @@ class Shim(Owner):
             self._f["detail"] = "cannot be ended: " + "; ".join("pid %d (%s)" % (s.pid, s.state) for s in stuck[:8])
             self._write_state(sync=True)
             return
+        self._f["ended_by"] = self._ending.by or "request"
         self._f["detail"] = "ended by %s" % self._ending.by if self._ending.by else "ended on request"
         self._killed = True
         # the loop may not have reaped the main process yet: its status comes in a moment, then `_tick` finishes

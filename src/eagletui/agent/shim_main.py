@@ -221,7 +221,8 @@ def _reap(directory: str, complaints: _Complaints) -> int:
             exit_doc = state_dir.read_json(os.path.join(directory, "exit.json")) or {}
             state["state"] = "exited" if "rc" in exit_doc else "lost_supervisor"
             state["health"] = "gone"
-            state["detail"] = "ended by %s; its supervisor had died" % (ending.by or "request")
+            state["ended_by"] = ending.by or "request"
+            state["detail"] = "ended by %s; its supervisor had died" % state["ended_by"]
         state_dir.write_json(path, state)
         loop.stop()
 

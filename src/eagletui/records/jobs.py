@@ -43,6 +43,7 @@ class JobState(NamedTuple):
     ``state`` is one of launching, running, stopping, exited, failed_to_exec, oom, lost_supervisor, lost_reboot,
     lost_container. ``health`` of a server: loading, ready, failed, stopping, gone. ``rc`` is the exit status, negative for a
     signal; None is unknown, never guessed. ``started``/``ended`` are wall times, ``started_boot`` a boot time.
+    ``ended_by`` names who ended it with eagletui; None when nobody did: a server that then ends has failed, whatever its status.
     ``members`` counts the live processes, ``cpu`` is their use in percent of one core, ``blocked`` how many of them wait in the
     kernel and cannot be killed (state D), ``rss`` and ``bytes_read`` their sums. ``smoke_tokens_per_s``: the speed of the first
     short answer after the server was ready, ``smoke_problem`` why there was none. ``metrics_problem`` says in words why its
@@ -84,6 +85,7 @@ class JobState(NamedTuple):
     ready_seconds: Optional[float] = None
     first_error: Optional[str] = None
     detail: Optional[str] = None
+    ended_by: Optional[str] = None
     members: Optional[int] = None
     bytes_read: Optional[int] = None
     rss: Optional[int] = None

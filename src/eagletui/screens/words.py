@@ -191,10 +191,10 @@ def job_state(job: JobState) -> Span:
     if job.state == "running" and (job.health or "") in _HEALTHS:
         return _HEALTHS[job.health or ""]
     if job.state == "exited":
+        if job.rc is not None and job.rc < 0:
+            return (f"- ended by signal {-job.rc}", "dim") if job.ended_by else (f"✗ ended by signal {-job.rc}", "bad")
         if job.health == "failed" or (job.rc is not None and job.rc > 0):
             return ("✗ failed" + (f" ({job.rc})" if job.rc else ""), "bad")
-        if job.rc is not None and job.rc < 0:
-            return (f"- ended by signal {-job.rc}", "dim")
         return ("- ended" if job.rc == 0 else "- ended, status unknown", "dim")
     return _JOB_STATES.get(job.state, (clean(job.state, 24), ""))
 

@@ -246,9 +246,9 @@ def _failure(job: JobState) -> str | None:
             job.state, "ended with its container"
         )
     if job.health == "failed":
-        return "failed"
-    if job.state == "exited" and job.rc is not None and job.rc > 0:
-        return f"ended with status {job.rc}"
+        return "failed" if job.ready_seconds is None else "ended by itself"
+    if job.state == "exited" and job.rc and job.ended_by is None:
+        return f"ended with status {job.rc}" if job.rc > 0 else f"was ended by signal {-job.rc}"
     return None
 
 

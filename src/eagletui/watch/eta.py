@@ -60,9 +60,11 @@ def estimate(job: JobState, elapsed: float, jobs: Iterable[JobState]) -> Eta | N
 
 
 def _spans(phases: Sequence[Phase], end: float | None) -> dict[Key, float]:
-    """Seconds spent in each (phase, role); a running phase counts up to ``end``. Repeated phases add up."""
+    """Seconds spent in each (phase, role) up to ``end``; repeated phases add up. Being ready is no part of a load."""
     spans: dict[Key, float] = {}
     for phase in phases:
+        if phase.id == "ready":
+            continue
         seconds = phase.seconds
         if seconds is None:
             if end is None:
