@@ -113,10 +113,14 @@ class LineSplitter:
         """The line that has not ended yet."""
         return self._pending
 
+    @property
+    def unfinished(self) -> List[Line]:
+        """The line that has not ended yet, if there is one, with where it starts and what was dropped of it so far."""
+        return [(self._start, self._pending, self._dropped)] if self._pending else []
+
     def finish(self) -> List[Line]:
         """The unfinished last line, if there is one; the stream is over."""
-        line = self._pending
-        out = [(self._start, line, self._dropped)] if line else []
+        out = self.unfinished
         self._pending, self._dropped, self._start = b"", 0, self.offset
         return out
 

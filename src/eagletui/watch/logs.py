@@ -100,8 +100,7 @@ class LogWindow:
     @property
     def pending(self) -> list[LogLine]:
         """The line at the end of the file that has no line end yet: the bar that tqdm shows now."""
-        data = self._splitter.pending
-        return lines_of((self._splitter.offset - len(data), data, 0)) if data else []
+        return [line for raw in self._splitter.unfinished for line in lines_of(raw)]
 
     def shown(self) -> list[LogLine]:
         """All lines of the window, with the unfinished one."""
@@ -200,9 +199,18 @@ class LogWindow:
     # ------------------------------------------------------------------------------------------------------ reading on
 
     async def back(self) -> int:
-        """Read one more piece before the window; returns the number of lines that came, 0 at the start of the log."""
-        if not self.opened or self.start <= self.floor:
-            return 0
+        """Read on before the window until lines come; returns how many, 0 at the start of the log.
+
+        A piece may hold empty lines only: it moves ``start`` and gives none.
+        """
+        while self.opened and self.start > self.floor:
+            epoch, start = self._epoch, self.start
+            came = await self._piece_back()
+            if came or epoch != self._epoch or self.start >= start:
+                return came
+        return 0
+
+    async def _piece_back(self) -> int:
         epoch, data, at = self._epoch, b"", self.start
         while True:
             low = max(self.floor, at - PIECE)
@@ -235,7 +243,10 @@ class LogWindow:
         return len(found)
 
     async def forward(self, wait: float = 0.0) -> int:
-        """Read one more piece after the window, waiting up to ``wait`` seconds for it; the number of lines that came."""
+        """Read one more piece after the window, waiting up to ``wait`` seconds for it; the number of lines that ended in it.
+
+        0 is not the end of the log: a piece may lie within one line. `at_end` tells.
+        """
         epoch = self._epoch
         try:
             chunk = await self._read(self.end, PIECE, wait)
