@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import io
 import logging
-import select
 import signal
 import sys
 import time
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any, ClassVar, cast
 
 from rich.console import Console
@@ -26,8 +27,9 @@ from eagletui.paths import state_dir
 from eagletui.screens.acting import Acting
 from eagletui.screens.base import Desk, Page
 from eagletui.screens.deeds import deeds_of
+from eagletui.screens.leaving import Leaving, stay_awake
 from eagletui.screens.palette import Commands
-from eagletui.screens.prompt import Prompt
+from eagletui.screens.prompt import NO_SHOW, Held, Prompt, switches
 from eagletui.screens.words import sorted_alerts
 from eagletui.store import Store
 from eagletui.text import clean
@@ -87,6 +89,7 @@ class EagleApp(Acting):
         self._dirty: set[str] = set()
         self._redraw_due = False
         self._redrawn = 0.0
+        self._held = Held()
         super().__init__()
         self.animation_level = "none"
         # Textual prints tracebacks here at the end; ours are in the log, and the user gets one line
@@ -137,9 +140,6 @@ class EagleApp(Acting):
 
     def _tick(self) -> None:
         self._refresh(frozenset({"clock"}))
-        if not self.is_headless and _terminal_gone():
-            log.info("the terminal has gone: leaving")
-            self.exit(return_code=128 + signal.SIGHUP)
 
     def _refresh(self, topics: frozenset[str]) -> None:
         base = self.screen_stack[0]
@@ -227,8 +227,27 @@ class EagleApp(Acting):
         if self.page is not None:
             self.page.opened(message.table, message.key)
 
-    def on_table_asked(self, message: Table.Asked) -> None:
+    async def on_event(self, event: events.Event) -> None:
+        """Textual's hook. Keys typed behind one that opens or closes the prompt wait until it has done so."""
+        if not isinstance(event, events.Key | events.Paste) or event.is_forwarded:
+            await super().on_event(event)
+        elif not self._held.keeps(event):
+            if isinstance(event, events.Key) and len(self.screen_stack) == 1 and switches(self.screen, event.key):
+                self.set_timer(NO_SHOW, partial(self._held.drop, self._held.hold()))
+            await super().on_event(event)
+
+    async def let_keys_go(self) -> None:
+        """The prompt has opened or closed: the keys that waited for it go where the focus is now."""
+        waiting = self._held.take()
+        while waiting:
+            if self._held.holds:
+                self._held.keeps(waiting.pop(0))
+            else:
+                await self.on_event(waiting.pop(0))
+
+    async def on_table_asked(self, message: Table.Asked) -> None:
         self.screen_stack[0].query_one(Prompt).open(message.table, message.purpose)
+        await self.let_keys_go()
 
     # ----------------------------------------------------------------------------------------------------- the actions
 
@@ -277,11 +296,21 @@ class EagleApp(Acting):
         if self.is_headless:
             return
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, self._on_signal, number)
 
-    def _on_signal(self, number: signal.Signals) -> None:
-        log.info("%s: leaving", number.name)
+        def gone() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is over: it has left already
+                loop.call_soon_threadsafe(self._leave, "the terminal has gone", signal.SIGHUP)
+
+        leaving = Leaving(gone, lambda: getattr(self._driver, "attrs_before", None))
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self._leave, number.name, number)
+            # in the place of the loop's handler, which does nothing: the loop is woken by the number alone, and may be stuck
+            signal.signal(number, leaving.begin)
+        leaving.start()
+
+    def _leave(self, why: str, number: signal.Signals) -> None:
+        log.info("%s: leaving", why)
+        stay_awake()
         self.exit(return_code=128 + number)
 
     def _handle_exception(self, error: Exception) -> None:
@@ -326,13 +355,3 @@ def _log_to_file() -> logging.Handler:
     root.addHandler(handler)
     root.propagate = False
     return handler
-
-
-def _terminal_gone() -> bool:
-    """Whether the terminal has hung up without a signal reaching us (SIGHUP ignored by nohup, some multiplexers)."""
-    try:
-        poll = select.poll()
-        poll.register(sys.__stdin__.fileno(), 0)  # type: ignore[union-attr]
-        return any(event & (select.POLLHUP | select.POLLERR | select.POLLNVAL) for _, event in poll.poll(0))
-    except (OSError, ValueError, AttributeError):
-        return False  # no stdin to ask, as in a test: nothing to lose either

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from textual import events
 from textual.pilot import Pilot
 
 from eagletui.actions import ACTIONS, DIALOG, LIST, SCREENS, SERVING, WINDOWED, Action
 from eagletui.app import EagleApp
+from eagletui.screens.prompt import Field
 from eagletui.widgets.dialog import Reader
 from eagletui.widgets.table import Table
 from tests.screens.conftest import Opener, app_of, screen_text
@@ -165,6 +167,62 @@ async def test_find_filter_and_sort(dashboard: Opener) -> None:
         cards.sort_by(6)
         assert cards.shown[0].key == card(3).uuid
         assert cards.cursor_key == card(3).uuid
+
+
+def at_once(pilot: Pilot[int], *keys: str) -> None:
+    """Keys that come in one read: all are in the app's queue before the first is handled."""
+    for key in keys:
+        pilot.app.post_message(events.Key(key, key if len(key) == 1 else None))
+
+
+@pytest.mark.parametrize("key", ["slash", "f", "n"])
+async def test_keys_at_once_behind_one_that_asks_go_to_the_prompt(key: str, dashboard: Opener) -> None:
+    async with dashboard(board_store(seconds=3)) as pilot:
+        app = app_of(pilot)
+        await pilot.press("2")
+        await pilot.pause()
+        cards = table(app)
+        at_once(pilot, key, *"1740lqk", "enter", "question_mark")
+        await _until(pilot, lambda: len(app.screen_stack) == 2)
+        assert isinstance(app.screen, Reader), "the last key only is a command"
+        assert "1740lqk" in (cards.find_text, cards.filter_text)
+        assert not app.query_one("#prompt").has_class("open")
+
+
+async def test_a_burst_of_presses_goes_to_the_prompt(dashboard: Opener) -> None:
+    async with dashboard(board_store(seconds=3)) as pilot:
+        app = app_of(pilot)
+        await pilot.press("2")
+        await pilot.pause()
+        await pilot.press("slash", *"needle")
+        assert app.query_one(Field).value == "needle"
+        assert len(app.screen_stack) == 1
+
+
+async def test_a_prompt_that_is_left_gives_the_keys_behind_it_to_the_list(dashboard: Opener) -> None:
+    async with dashboard(board_store(seconds=3)) as pilot:
+        app = app_of(pilot)
+        await pilot.press("2")
+        await pilot.pause()
+        cards = table(app)
+        at_once(pilot, "f", *"1740", "escape", "end", "slash", *"outlier", "enter")
+        await _until(pilot, lambda: cards.find_text == "outlier")
+        assert cards.filter_text == ""
+        assert cards.cursor_key == card(3).uuid
+
+
+async def test_keys_for_a_prompt_that_never_comes_run_as_nothing(dashboard: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Table, "action_table_find", lambda _table: None)
+    async with dashboard(board_store(seconds=3)) as pilot:
+        app = app_of(pilot)
+        await pilot.press("2")
+        await pilot.pause()
+        at_once(pilot, "slash", *"lq")
+        await _until(pilot, lambda: app._held.holds)
+        await _until(pilot, lambda: not app._held.holds, turns=2000)
+        assert len(app.screen_stack) == 1
+        await pilot.press("question_mark")
+        assert isinstance(app.screen, Reader)
 
 
 async def test_the_mouse(dashboard: Opener) -> None:

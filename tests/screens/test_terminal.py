@@ -150,6 +150,56 @@ def test_it_ends_when_the_terminal_goes_and_no_signal_comes(terminal: Callable[.
     assert screen.process.wait(PATIENCE) != 0
 
 
+def stuck(screen: Terminal) -> None:
+    """Open a dialog and press keys, reading nothing, until the terminal is full and the main thread waits for it."""
+    screen.shows("quit")
+    screen.press("l", "choose a profile")
+    os.set_blocking(screen.master, False)
+    end = time.monotonic() + PATIENCE
+    while select.select([], [screen.slave], [], 0.05)[1] or not _deaf(screen):
+        assert time.monotonic() < end, "it never filled the terminal"
+
+
+def _deaf(screen: Terminal) -> bool:
+    """Whether the queue of its writer is full too: its main thread waits for a lock, and no more for the loop's selector."""
+    with contextlib.suppress(BlockingIOError):  # the terminal takes no more keys either
+        os.write(screen.master, b"\x1b[B\x1b[A" * 8)
+    return "epoll" not in Path(f"/proc/{screen.process.pid}/wchan").read_text() and _asleep(screen)
+
+
+def _asleep(screen: Terminal) -> bool:
+    return Path(f"/proc/{screen.process.pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "S"
+
+
+@pytest.mark.parametrize("owns", [True, False], ids=["hung up on", "no signal"])
+def test_it_ends_when_a_terminal_goes_that_took_no_more(owns: bool, terminal: Callable[..., Terminal], tmp_path: Path) -> None:
+    screen = terminal("board", owns=owns, hup_ignored=not owns, env={"XDG_STATE_HOME": str(tmp_path)})
+    stuck(screen)
+    os.close(screen.slave)
+    os.close(screen.master)
+    assert screen.process.wait(PATIENCE) == 128 + signal.SIGHUP
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] in ([], ["dashboard.log"])
+    assert all(b"Traceback" not in path.read_bytes() for path in tmp_path.rglob("*.log"))
+
+
+def test_a_signal_ends_it_while_the_terminal_takes_no_more(terminal: Callable[..., Terminal]) -> None:
+    screen = terminal("board")
+    stuck(screen)
+    screen.process.send_signal(signal.SIGTERM)
+    assert screen.process.wait(PATIENCE) == 128 + signal.SIGTERM
+    assert termios.tcgetattr(screen.slave) == screen.before
+
+
+def test_what_is_typed_at_once_behind_find_goes_to_the_prompt(terminal: Callable[..., Terminal]) -> None:
+    screen = terminal("board")
+    screen.shows("quit")
+    screen.press("2", "command on the cards")
+    screen.press("/needle\r", "no card holds 'needle'")
+    assert b"choose a profile" not in screen.output
+    screen.press("/needle\rq")
+    assert screen.ended() == 0, "what comes behind the end of the prompt is a command again"
+
+
 def test_an_error_is_one_line_and_a_log(terminal: Callable[..., Terminal], tmp_path: Path) -> None:
     screen = terminal("crash", env={"XDG_STATE_HOME": str(tmp_path)})
     screen.shows("quit")

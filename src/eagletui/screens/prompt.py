@@ -4,13 +4,65 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal
+from textual.screen import Screen
 from textual.widgets import Input
 
 from eagletui.widgets.dialog import Lines
 from eagletui.widgets.table import Table
+
+NO_SHOW = 2.0
+"""Seconds after which keys that wait for a prompt which does not come are let fall: a text must never run as commands."""
+_OPEN = ("table_find", "table_filter")
+_OPEN_WITHOUT_TEXT = ("table_find_next", "find_previous")
+
+
+def switches(screen: Screen[object], key: str) -> bool:
+    """Whether this key, now, opens or closes the prompt."""
+    focused = screen.focused
+    if isinstance(focused, Field):
+        return key in ("enter", "escape")
+    if not isinstance(focused, Table):
+        return False
+    bound = screen.active_bindings.get(key)
+    action = bound.binding.action if bound is not None else ""
+    return action in _OPEN or (action in _OPEN_WITHOUT_TEXT and not focused.find_text)
+
+
+class Held:
+    """Keys and pastes that wait, in order: an action takes several messages, and what was typed behind it comes before them."""
+
+    def __init__(self) -> None:
+        self._waiting: list[events.Key | events.Paste] | None = None
+
+    @property
+    def holds(self) -> bool:
+        return self._waiting is not None
+
+    def hold(self) -> list[events.Key | events.Paste]:
+        """Keep all that comes from here on; what is returned names this time for `drop`."""
+        self._waiting = []
+        return self._waiting
+
+    def keeps(self, event: events.Key | events.Paste) -> bool:
+        """Keep the event if anything is kept now; False when it is to go on."""
+        if self._waiting is None:
+            return False
+        self._waiting.append(event)
+        return True
+
+    def take(self) -> list[events.Key | events.Paste]:
+        """What was kept; nothing is kept from here on."""
+        waiting, self._waiting = self._waiting or [], None
+        return waiting
+
+    def drop(self, waiting: list[events.Key | events.Paste]) -> None:
+        """The prompt did not come: forget what waited for it, unless that has gone on already."""
+        if self._waiting is waiting:
+            self._waiting = None
 
 
 class Field(Input):
@@ -45,7 +97,7 @@ class Prompt(Horizontal):
         label.redraw()
         with self.prevent(Input.Changed):
             field.value = self._before
-        field.focus()
+        self.screen.set_focus(field)  # at once, not with a message: the keys that wait come next
 
     def on_input_changed(self, event: Input.Changed) -> None:
         event.stop()
@@ -65,4 +117,5 @@ class Prompt(Horizontal):
         if table is not None:
             if not keep and self._purpose == "filter":
                 table.set_filter(self._before)
-            table.focus(scroll_visible=False)
+            self.screen.set_focus(table, scroll_visible=False)
+        self.app.call_later(self.app.let_keys_go)  # type: ignore[attr-defined]
