@@ -44,6 +44,7 @@ def test_the_job_that_is_meant(word: str, tail: str) -> None:
         ("past", True, "may mean 2 jobs"),
         ("k52", False, "did you mean 'k25'?"),
         ("", False, "may mean"),
+        ("zzzzzz", False, "`eagletui jobs HOST` lists them"),
     ],
 )
 def test_a_word_that_names_no_single_job(word: str, strict: bool, words: str) -> None:
@@ -51,6 +52,11 @@ def test_a_word_that_names_no_single_job(word: str, strict: bool, words: str) ->
         find_job(JOBS, word, strict=strict)
     assert words in str(refused.value)
     assert refused.value.kind == "config"
+
+
+def test_the_remedy_names_the_host_as_the_person_did() -> None:
+    with pytest.raises(HostError, match="`eagletui jobs user@box` lists them"):
+        find_job(JOBS, "zzzzzz", host="user@box")
 
 
 async def test_a_log_over_the_death_of_the_agent(desk: Desk, places: Path) -> None:

@@ -17,6 +17,7 @@ from eagletui.views.serving import (
     neighbour,
     next_window,
     ready_for,
+    select_anew,
     selected,
     servers,
     shown_window,
@@ -55,6 +56,49 @@ def test_a_choice_holds_while_its_job_is_there() -> None:
     assert (store.selected, heard) == ("old", ["selected"])
     choose(store, None)
     assert store.selected == "new"
+
+
+def test_the_server_that_is_looked_at_stays_when_its_supervisor_is_lost() -> None:
+    store = Store()
+    select_anew(store, [NEW, DEAD])
+    orphan = NEW._replace(state="lost_supervisor", members=3)
+    for choice in (None, "new"):
+        store.chosen = choice
+        select_anew(store, [orphan, DEAD])
+        assert store.selected == "new"
+    assert selected([orphan, DEAD], None) == "new"  # also for who comes anew: it serves, the other has failed
+    select_anew(store, [orphan, DEAD, LOADING])
+    assert store.selected == "new"
+    assert [one.id for one in worth_showing([orphan, DEAD])] == ["new", "dead"]
+
+
+def test_a_later_server_is_followed_once_the_shown_one_has_ended() -> None:
+    store = Store(jobs={"old": OLD})
+    choose(store, "old")
+    select_anew(store, [OLD])
+    ended = OLD._replace(state="exited", health="gone", ended=5.0)
+    select_anew(store, [ended])
+    assert store.selected == "old"
+    later = job("later", 6.0, health="loading")
+    select_anew(store, [ended, later])
+    assert store.selected == "later"
+    choose(store, "old")  # it has ended, and the person looks back at it
+    select_anew(store, [ended, later])
+    assert store.selected == "old"
+    select_anew(store, [later])
+    assert store.selected == "later"
+
+
+def test_a_job_chosen_before_it_is_in_the_table_is_shown_when_it_comes() -> None:
+    store = Store(jobs={"old": OLD})
+    choose(store, "coming")
+    select_anew(store, [OLD])
+    assert store.selected == "old"
+    coming = job("coming", 6.0, health="loading")
+    select_anew(store, [OLD, coming])
+    assert store.selected == "coming"
+    select_anew(store, [OLD, coming, LOADING])
+    assert store.selected == "coming"
 
 
 def test_the_neighbours_go_round() -> None:

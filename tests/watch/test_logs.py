@@ -97,7 +97,9 @@ LONG = b"x" * 70_000 + b"\n"
     st.integers(0, 300_000),
 )
 @example([LONG, LONG], b"", 37_233).via("a piece read forward lies within one line: no line comes, and it is not the end")
-@example([b"a\n", LONG, b"\n"], b"", 103_000).via("the piece before the window holds an empty line only, and it is not the start")
+@example([LONG, *[b"\n"] * 5, b"a\n"], b"", PIECE // 2 + 70_003).via(
+    "the piece before the window holds empty lines only, and it is not the start"
+)
 @example([b"a\n"], b"y" * 70_000, 0).via("the unfinished line is longer than what is kept of one")
 def test_any_window_of_any_bytes_agrees_with_the_whole_file(parts: list[bytes], rest: bytes, at: int) -> None:
     from tempfile import TemporaryDirectory
@@ -114,6 +116,8 @@ def test_any_window_of_any_bytes_agrees_with_the_whole_file(parts: list[bytes], 
         while not window.at_end:
             await window.forward()
         assert window.shown() == whole.shown()
+        data = path.read_bytes()
+        assert all(data[line.offset - 1 : line.offset] in (b"", b"\r", b"\n") for line in whole.shown())
         assert all(line.offset < line.end <= whole.size for line in whole.shown())
 
     with TemporaryDirectory() as folder:

@@ -62,7 +62,7 @@ def _table(jobs: Iterable[JobState]) -> list[str]:
 async def _kill(options: argparse.Namespace) -> int:
     async with seated(options, ("jobs", "gpus")) as desk:
         may_change(desk, "kill")
-        job = find_job(desk.store.jobs.values(), options.job)
+        job = find_job(desk.store.jobs.values(), options.job, host=options.target)
         if job.gpus:
             await desk.watch.sample("gpus")
         for _ in range(TRIES):
@@ -168,7 +168,7 @@ def _told(options: argparse.Namespace, report: KillReport) -> int:
 
 async def _remove(options: argparse.Namespace) -> int:
     async with seated(options) as desk:
-        job = find_job(desk.store.jobs.values(), options.job, strict=True)
+        job = find_job(desk.store.jobs.values(), options.job, strict=True, host=options.target)
         await remove_job(desk, job.id)
         print(text.clean(f"removed {job.name} ({job.id}) and its log"))
     return Exit.OK

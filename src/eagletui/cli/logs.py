@@ -25,7 +25,7 @@ def run(options: argparse.Namespace) -> int:
 
 async def _logs(options: argparse.Namespace) -> int:
     async with seated(options) as desk:
-        job = find_job(desk.store.jobs.values(), options.job)
+        job = find_job(desk.store.jobs.values(), options.job, host=options.target)
         out = _Raw() if options.raw else _Clean()
         data, last = await last_lines(desk, job, options.lines)
         out.write(data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -16,8 +17,9 @@ def is_live(job: JobState) -> bool:
     return job.state in LIVE or bool(job.members)
 
 
-def find_job(jobs: Iterable[JobState], word: str, *, strict: bool = False) -> JobState:
+def find_job(jobs: Iterable[JobState], word: str, *, strict: bool = False, host: str = "HOST") -> JobState:
     """The job that ``word`` names. Of several of one name the live one is meant, else the newest; not so when ``strict``.
+    ``host`` is how the person calls the host, for the command that lists its jobs.
 
     Raises `HostError` of kind config when there is none, or more than one could be meant.
     """
@@ -35,6 +37,6 @@ def find_job(jobs: Iterable[JobState], word: str, *, strict: bool = False) -> Jo
         several = ", ".join(sorted(job.id for job in started)[-5:])
         raise HostError("job", f"{word!r} may mean {len(started)} jobs: {several}", "give the id", kind="config")
     near = get_close_matches(word, [*table, *{job.name for job in table.values()}], 1)
-    remedy = f"did you mean {near[0]!r}?" if near else "`eagletui jobs TARGET` lists them" if table else ""
+    remedy = f"did you mean {near[0]!r}?" if near else f"`eagletui jobs {shlex.quote(host)}` lists them" if table else ""
     why = f"there is no job {word!r} on this host" if table else "there are no jobs on this host"
     raise HostError("job", why, remedy, kind="config")

@@ -36,21 +36,44 @@ def has_failed(job: JobState) -> bool:
     return job.health == "failed" or job.state in ("oom", "failed_to_exec")
 
 
+def is_alive(job: JobState) -> bool:
+    """Whether something of a server runs: it goes on serving when its supervisor was killed."""
+    return job.state in LIVE or (job.state == "lost_supervisor" and bool(job.members))
+
+
 def servers(jobs: Iterable[JobState]) -> list[JobState]:
     """The serving jobs in the order in which they are shown: those that load, those that serve, the rest; newest first."""
 
     def rank(job: JobState) -> tuple[int, float]:
-        return (0 if is_loading(job) else 1 if job.state in LIVE else 2, -job.started)
+        return (0 if is_loading(job) else 1 if is_alive(job) else 2, -job.started)
 
     return sorted((job for job in jobs if is_server(job)), key=rank)
 
 
-def selected(jobs: Iterable[JobState], chosen: str | None) -> str | None:
-    """The job to show: the person's choice while it is there, else the newest that loads, that serves, that has been."""
+def selected(jobs: Iterable[JobState], chosen: str | None, shown: str | None = None) -> str | None:
+    """The job to show: the person's choice while it is there, else the newest that loads, that serves, that has been.
+
+    ``shown`` is looked at now. It stays while it is there, unless it has ended and a later one runs.
+    """
     order = servers(jobs)
     if any(job.id == chosen for job in order):
         return chosen
+    looked_at = next((job for job in order if job.id == shown), None)
+    if looked_at is not None:
+        if is_alive(looked_at):
+            return shown
+        later = (job.id for job in order if is_alive(job) and job.started > looked_at.started)
+        return next(later, shown)
     return order[0].id if order else None
+
+
+def select_anew(store: Store, jobs: Iterable[JobState]) -> None:
+    """Select the job to show from a new job table. A choice of a job that runs lapses with it; one of an ended job holds."""
+    table = list(jobs)
+    found = selected(table, store.chosen, store.selected)
+    if any(job.id == store.chosen and is_alive(job) for job in table):
+        store.chosen = None  # from here on it stays because it is looked at
+    store.selected = found
 
 
 def neighbour(jobs: Iterable[JobState], current: str | None, step: int) -> str | None:
@@ -64,7 +87,7 @@ def neighbour(jobs: Iterable[JobState], current: str | None, step: int) -> str |
 def choose(store: Store, job: str | None) -> None:
     """Show this job from now on; None leaves the choice to `selected` again."""
     store.chosen = job
-    store.selected = selected(store.jobs.values(), job)
+    store.selected = selected(store.jobs.values(), job, store.selected if job is not None else None)
     store.changed("selected")
 
 
@@ -76,12 +99,12 @@ def current(store: Store) -> JobState | None:
 def worth_showing(jobs: Iterable[JobState]) -> list[JobState]:
     """The servers of an overview, oldest first: the live ones, and failed ones that no later start of the same has replaced."""
     order = servers(jobs)
-    live = [job for job in order if job.state in LIVE]
+    live = [job for job in order if is_alive(job)]
     newest: dict[tuple[str, str | None], float] = {}
     for job in order:
         key = (job.name, job.profile)
         newest[key] = max(newest.get(key, 0.0), job.started)
-    failed = [job for job in order if job.state not in LIVE and has_failed(job) and newest[job.name, job.profile] == job.started][
+    failed = [job for job in order if not is_alive(job) and has_failed(job) and newest[job.name, job.profile] == job.started][
         :KEPT_FAILURES
     ]
     return sorted(live, key=lambda job: job.started) + failed

@@ -15,7 +15,7 @@ from eagletui.hosts.base import HostError
 from eagletui.records import BadRecord, JobState, ServerSample, ServerView, from_doc
 from eagletui.store import Store
 from eagletui.views.loading import running_phase
-from eagletui.views.serving import is_busy, is_loading, selected
+from eagletui.views.serving import is_busy, is_loading, select_anew
 from eagletui.watch.eta import estimate, usual
 from eagletui.watch.follow import LineFile, Reader
 from eagletui.watch.windows import Scrapes, window
@@ -41,7 +41,7 @@ class Servers:
         """The job table as it is now, at host time ``boot``: start to follow new servers, renew the estimates."""
         jobs = list(jobs)
         self._store.jobs_boot, self._store.jobs_seen = boot, time.monotonic()
-        self._store.selected = selected(jobs, self._store.chosen)
+        select_anew(self._store, jobs)
         self._follow_loads(jobs, boot)
         self._estimate(jobs, boot)
         for job in jobs:
