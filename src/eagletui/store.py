@@ -91,8 +91,9 @@ class Series:
 class Store:
     """The state of one host as the client knows it. Times in series are the host's boot seconds.
 
-    ``selected`` is the serving job that the screens show, ``chosen`` the one a person asked for until it is seen to run, ``window``
-    the label of the window they look at. ``usual`` holds, for a job that loads, the seconds each (phase, role) took in earlier loads;
+    ``selected`` is the serving job that the screens show, ``chosen`` the one a person asked for until it is seen to run,
+    ``window`` the label of the window they look at. ``usual`` holds, for a job that loads, the seconds each (phase, role) took
+    in earlier loads;
     ``cards_known`` is the most cards that were seen at once: an agent that was started anew does not know of one that has gone.
     ``last_busy`` a server's last view with work in it. ``jobs_boot`` is when the job table was taken, ``jobs_seen`` when it
     came, by this machine's monotonic clock. ``old`` are the streams (host, gpus, processes, jobs) that have sent nothing since a

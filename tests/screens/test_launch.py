@@ -55,6 +55,7 @@ async def test_the_list_shows_profiles_and_what_is_wrong_with_others(dashboard: 
         assert "/shared/kimi + /data/eagle3" in text
         assert "yours" in text
         assert "bad.toml:3: 'k' is 0" in text
+        assert f"{app.keys.shown('open')} chooses the profile under the cursor" in text
 
 
 async def test_edit_then_launch_sends_what_stands_in_the_form(dashboard: Opener) -> None:

@@ -7,15 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from eagletui.actions import keymap
 from eagletui.engines.events import PHASE_LABELS
 from eagletui.engines.metrics import server_sample
 from eagletui.records import Eta, LogLine, Phase
 from eagletui.screens.acceptance import Numbers as AcceptanceNumbers
-from eagletui.screens.load_words import eta_line, exit_word, phase_lines
+from eagletui.screens.load_words import eta_line, exit_word, failed_lines, phase_lines, ready_lines
 from eagletui.screens.serving_words import duration_short, latency, span_short
 from eagletui.store import Store
-from eagletui.views.loading import Step, Work
+from eagletui.views.loading import Step, Work, timeline
 from eagletui.widgets.history import LONGEST_STEP, MOST_RUNS, SeriesChart, nice_top, runs
+from eagletui.widgets.paint import plain as as_text
 from tests.screens.conftest import Opener, app_of, screen_text
 from tests.screens.demo import BOOT, DeskDouble
 from tests.screens.serving_demo import (
@@ -104,7 +106,7 @@ async def test_before_the_weights_nothing_is_alarming(phase: str, size: tuple[in
     text = await shown(dashboard, store, "3", size)
     says(text, "~ loading")
     if phase == "spawn":
-        says(text, "no line in the log for 30 s so far: an engine imports first")
+        says(text, "no line yet for 30 s: an engine imports first")
         hides(text, "last line")
     else:
         says(text, "last line 30 s ago")
@@ -166,8 +168,42 @@ async def test_a_machine_without_cards_says_nothing_of_them(dashboard: Opener) -
 async def test_a_ready_server_tells_model_length_first_answer_and_room(size: tuple[int, int], dashboard: Opener) -> None:
     text = await shown(dashboard, ready_store(), "3", size)
     says(text, "● ready after 24 m 27 s", "model id kimi-k2.5", "max length 262,144 tokens", "free on its cards 4.19 GiB each")
-    if size[0] > 80:
-        says(text, "first answer 58.3 tok/s in 0.55 s", "listening")
+    says(text, "first answer 58.3 tok/s in 0.55 s", "listening")
+
+
+def test_the_words_of_a_ready_server_fold_rather_than_go() -> None:
+    store = ready_store(served_model="/models/" + "a-model-with-a-long-name" * 2)
+    text = as_text(ready_lines(store, store.jobs["k25"], (), 79))
+    assert "max length 262,144 tokens" in text
+    assert "first answer 58.3 tok/s in 0.55 s" in text
+    assert max(len(line) for line in text.splitlines()) <= 79
+
+
+async def test_an_empty_log_has_no_last_line_on_any_screen(dashboard: Opener) -> None:
+    store = loading_store(moving=False, silent=190.0)
+    store.jobs["k25"] = store.jobs["k25"]._replace(log_size=0)
+    store.tails.clear()
+    for key in ("3", "3,o"):
+        text = await shown(dashboard, store, key)
+        says(text, "no line yet for 3 m 10 s")
+        hides(text, "last line", "silent for")
+
+
+def test_a_failed_launch_says_once_why() -> None:
+    why = "exec: no such program in PATH: vllm"
+    failed = serve(state="failed_to_exec", health="failed", rc=127, ready_seconds=None, first_error=why, detail=why)
+    keys = keymap({})
+    assert as_text(failed_lines(failed, (), keys, 100)).count("no such program") == 1
+    assert "of the shim" in as_text(failed_lines(failed._replace(detail="a word of the shim"), (), keys, 100))
+
+
+def test_a_ready_server_has_no_phase_that_runs_though_its_log_lacks_the_end() -> None:
+    phases = (Phase("weights", "target", 9.0, None, 99, 100, "shards"), Phase("kv", None, 60.0, 2.0))
+    steps = timeline(serve(phases=phases), 5000.0, {})
+    assert [(step.state, step.spent) for step in steps] == [("done", None), ("done", 2.0)]
+    text = as_text(phase_lines(steps, serve(phases=phases), Work(), 100))
+    assert text.count("✓") == 2
+    assert "99/100" not in text
 
 
 @SIZES

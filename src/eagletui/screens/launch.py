@@ -94,6 +94,9 @@ class LaunchSheet(Sheet[Profile]):
     def on_mount(self) -> None:
         self._table.styles.height = max(3, min(len(self._table.profiles) + 1, self.app.size.height - 12))
         self._table.focus()
+        key = self.app.keys.shown("open")  # type: ignore[attr-defined]
+        if self._table.profiles and key:
+            self.say([(key, "key"), (" chooses the profile under the cursor", "dim")])
 
     def _about(self, width: int) -> list[Line]:
         out: list[Line] = []

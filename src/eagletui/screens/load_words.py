@@ -25,7 +25,7 @@ from eagletui.views.loading import (
     who_failed,
 )
 from eagletui.widgets.bars import gauge
-from eagletui.widgets.paint import Line, fit, joined, padded
+from eagletui.widgets.paint import Line, fit, joined, padded, wrapped
 
 NAME = LONGEST_PHASE
 BEFORE_WEIGHTS = ("spawn", "config", "workers")
@@ -61,7 +61,8 @@ def _state(step: Step, job: JobState, work: Work, room: int) -> Line:
     if step.state == "ahead":
         return []
     if step.state == "done":
-        return [("✓", "good"), (f" {count}" if count else "", "dim")]
+        whole = step.done is not None and step.total is not None and step.done >= step.total  # the last tick may never be printed
+        return [("✓", "good"), (f" {count}" if count and whole else "", "dim")]
     if step.state == "broken":
         return [("✗ ended here", "bad"), (f"   {count}" if count else "", "")]
     tail: Line = [(count, "")] if count else [("running", "work")]
@@ -88,10 +89,10 @@ def silence_line(silence: Silence | None, work: Work, width: int, empty: bool = 
         return [(" no line in the log yet", "dim")]
     if not silence.too_long:
         if empty:
-            return fit([(f" no line in the log for {duration(silence.seconds)} so far: an engine imports first", "dim")], width)
+            return fit([(f" no line yet for {duration(silence.seconds)}: an engine imports first", "dim")], width)
         return [(f" last line {duration(silence.seconds)} ago", "dim")]
     name = phase_name(silence.phase) if silence.phase else "this phase"
-    line: Line = [(" ! ", "warn"), (f"silent for {duration(silence.seconds)}", "warn")]
+    line: Line = [(" ! ", "warn"), (f"{'no line yet for' if empty else 'silent for'} {duration(silence.seconds)}", "warn")]
     if work.moving:
         line.append((", but it works: see below", "good"))
     elif work.computing:
@@ -189,7 +190,7 @@ def ready_lines(store: Store, job: JobState, cards: Sequence[GpuSample], width: 
     else:
         first.append(("none" if job.smoke_problem else "not tried, or not yet", "dim"))
     parts.append(first)
-    out = [[(" ", ""), *joined(parts, width - 1)]]
+    out: list[Line] = [[(" ", ""), *line] for line in wrapped(parts, width - 1)]
     for text in (job.detail, smoke_word(job.smoke_problem), job.metrics_problem):
         if text:
             out += warned(text, width, 2)
@@ -236,7 +237,7 @@ def failed_lines(job: JobState, tail: Sequence[LogLine], keys: Keymap, width: in
     if text:
         head = f"{clean(who, 30)}: " if who else ""
         out += folded_text("   ", head + text, width - 1, "bad")[:4]
-        if job.first_error and job.detail:
+        if job.first_error and job.detail and clean(job.detail, 300) not in text:
             out += folded_text("   ", clean(job.detail, 300), width - 1, "dim")[:2]
     else:
         out.append([("   the log names no error", "dim")])

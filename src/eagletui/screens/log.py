@@ -68,7 +68,8 @@ class LogHead(Panel):
                 parts.append([(f"first {size(window.floor)} given back", "dim")])
         silent = job.silent if job.silent is not None else job.log_age
         if silent is not None and job.state == "running":
-            parts.append([(f"last line {duration(silent)} ago", "warn" if silent >= 60 and job.health == "loading" else "dim")])
+            words = f"no line yet for {duration(silent)}" if job.log_size == 0 else f"last line {duration(silent)} ago"
+            parts.append([(words, "warn" if silent >= 60 and job.health == "loading" else "dim")])
         elif job.log and not parts[1:]:
             parts.append([(clean(job.log, 120), "dim")])
         return [joined(parts, width)]

@@ -71,9 +71,10 @@ def timeline(job: JobState, elapsed: float | None, usual: Mapping[Key, float]) -
         if phase.id == "ready":
             continue
         last = number == len(job.phases) - 1
-        state = "running" if phase.seconds is None else "done"
+        # a log may lack the line that ends a phase: in a server that is ready none runs any more
+        state = "running" if phase.seconds is None and job.ready_seconds is None else "done"
         spent = phase.seconds
-        if spent is None and elapsed is not None and not over:
+        if state == "running" and elapsed is not None and not over:
             spent = max(0.0, elapsed - phase.start)
         if over and last:
             state = "broken"
