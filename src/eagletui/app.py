@@ -142,6 +142,8 @@ class EagleApp(Acting):
         self._refresh(frozenset({"clock"}))
 
     def _refresh(self, topics: frozenset[str]) -> None:
+        if not self.screen_stack:
+            return  # the screens are taken down: a tick was already under way when the dashboard was left
         base = self.screen_stack[0]
         for panel in base.query("Screen > Panel").results(Panel):
             if panel.touched(topics):
