@@ -332,3 +332,8 @@ def test_an_end_that_nobody_asked_for_is_bad() -> None:
     assert job_state(job) == ("✗ ended by signal 9", "bad")
     assert job_state(job._replace(rc=0)) == ("✗ failed", "bad")
     assert job_state(job._replace(health="gone", ended_by="ann")) == ("- ended by signal 9", "dim")
+
+
+def test_a_job_that_has_ended_is_in_no_phase() -> None:
+    job = JobState("a", "serve", "k25", "exited", 0.0, rc=0, health="gone", phase="ready", ready_seconds=62.0, ended_by="ann")
+    assert "".join(span[0] for span in job_progress(job, Store())) == "ready after 1 m 02 s"

@@ -212,7 +212,7 @@ def job_progress(job: JobState, store: Store) -> Line:
         if eta is not None:
             line.append((f"  ~{duration(eta.seconds)} left ({clean(eta.basis, 60)})", ""))
         return line
-    text = clean(job.detail or job.phase or "", 300)
+    text = clean(job.detail or (job.phase if job.state in LIVE_STATES else "") or "", 300)
     if text:
         return [(text, "")]
     return [(f"ready after {duration(job.ready_seconds)}", "dim")] if job.ready_seconds is not None else []
