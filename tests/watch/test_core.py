@@ -12,6 +12,7 @@ import pytest
 from eagletui.hosts.base import HostError, Push
 from eagletui.records import JobState, ServerSample, ServerView, to_doc
 from eagletui.store import Connection, Store
+from eagletui.watch import telemetry
 from eagletui.watch.core import Intervals, Watch
 from tests.watch.double import INFO, FakeHost
 
@@ -364,3 +365,15 @@ async def test_a_card_that_has_gone_stays_missing_when_the_agent_starts_anew(ben
     bench.online(boot_id="boot-2")
     bench.host.push("gpus", {"present": False, "problem": "no NVIDIA driver", "cards": {}}, boot=30.0)
     assert "2 expected: no NVIDIA driver" in bench.store.alerts["gpu:none"].text
+
+
+def test_a_lost_link_leaves_no_gap_in_what_the_host_records_itself() -> None:
+    store = Store()
+    for key in (("gpu", "u", "util"), ("host", "cpu"), ("server", "j", "generated")):
+        store.track(key, 10.0, 5.0)
+    telemetry.gap(store, 12.0)
+    assert {key: len(series) for key, series in store.series.items()} == {
+        ("gpu", "u", "util"): 2,
+        ("host", "cpu"): 2,
+        ("server", "j", "generated"): 1,
+    }

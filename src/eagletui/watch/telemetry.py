@@ -100,8 +100,13 @@ def record_jobs(store: Store, doc: Mapping[str, Any], _boot: float) -> None:
 
 
 def gap(store: Store, boot: float) -> None:
-    """End every series with a gap: nothing is known of the time after ``boot`` until the next sample."""
-    for series in store.series.values():
+    """End every series of the cards and the host with a gap: nothing is known of the time after ``boot`` until the next sample.
+
+    What the supervisor of a job records on the host has no gap: it comes when the link is back.
+    """
+    for key, series in store.series.items():
+        if key[0] not in ("gpu", "host"):
+            continue
         last = series.last()
         if last is not None and last[1] == last[1]:
             series.push(max(boot, last[0]), None)
