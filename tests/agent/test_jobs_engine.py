@@ -68,8 +68,8 @@ def test_a_real_server_from_launch_to_nothing_left(jobs: Jobs) -> None:
     for process in plan["processes"]:
         assert not procfs.alive(process["pid"], process["start"])
     assert why_taken(port) is None
-    # those that were in use by its processes; other engines on this machine may have made files meanwhile
-    assert [entry["path"] for entry in plan["shm"] + plan["tmp"] if os.path.exists(entry["path"])] == []
-    assert plan["shm"]
+    # those that its processes had in use: what is merely young stays while another engine runs on this machine
+    used = [entry["path"] for entry in plan["shm"] + plan["tmp"] if entry["why"] == "used"]
+    assert [path for path in used if os.path.exists(path)] == []
     result = json.loads((jobs.root / "jobs" / job / "result.json").read_text())
     assert (result["ok"], result["why"]) == (True, "served, ended on request")
