@@ -262,7 +262,9 @@ async def assert_command_line(story: Story, desk: Desk, job: str, traces: Traces
     assert "--yes" in asked.err
     traces.living(await kill_plan(desk, job))
     ended = await story.cli("kill", here, job, "--yes", "--json")
-    assert (ended.code, ended.err) == (0, "")
+    # an engine that takes its time to end is told on stderr, a line each time something changes; nothing else may be there
+    told = [line for line in ended.err.splitlines() if not re.fullmatch(r"SIG(TERM|KILL) to [^;]+; \d+ process(es)? left", line)]
+    assert (ended.code, told) == (0, [])
     report = json.loads(ended.out)
     assert (report["done"], report["remaining"]) == (True, []), report
     await story.until(desk, job, lambda: desk.store.jobs[job].state == "exited", "the end is shown", STEP_SECONDS)

@@ -49,6 +49,10 @@ class JobState(NamedTuple):
     short answer after the server was ready, ``smoke_problem`` why there was none. ``metrics_problem`` says in words why its
     metrics cannot be had; None while they can. ``member_pids`` are the members as (pid, start ticks), oldest first, at most
     `MOST_PIDS`: whose a process on a card is follows from them.
+    ``runner`` is how a job of ours runs: process, system-unit, user-unit, docker, podman. ``adopted`` is None for those; a server
+    that eagletui only found says what holds it: process, systemd, docker, podman. ``unit`` is its systemd unit, ``container``
+    the container's id, ``image`` that container's image. ``survival`` says in words what would end the job although nobody
+    asked for it (the end of the login session ...); None when nothing known would.
     """
 
     id: str
@@ -100,6 +104,12 @@ class JobState(NamedTuple):
     smoke_problem: Optional[str] = None
     metrics_problem: Optional[str] = None
     member_pids: Tuple[Tuple[int, int], ...] = ()
+    runner: Optional[str] = None
+    adopted: Optional[str] = None
+    unit: Optional[str] = None
+    container: Optional[str] = None
+    image: Optional[str] = None
+    survival: Optional[str] = None
 
 
 NESTED["JobState"] = {"phases": Phase}
