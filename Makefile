@@ -7,7 +7,7 @@ TARGET ?= local
 LAB ?= yes
 
 .DEFAULT_GOAL := help
-.PHONY: help run lab test lint docs format lock wheel clean
+.PHONY: help run lab test faults lint docs format lock wheel clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -24,6 +24,11 @@ lab: $(VENV)/.client  ## build the tiny real engine of this machine, once (3 min
 test: $(VENV)/.dev  ## set up, then run the whole test suite with its real engine (ARGS=... goes to pytest: -m "not engine")
 	@tools/system-packages sshd ssh-agent gcc tmux fish tcsh csh zsh
 	@$(BIN)/pytest $(ARGS)
+
+faults: $(VENV)/.dev  ## provoke every fault of docs/faults.md and tell what held (as root; ROW=26 or ROW=3,4: only those; ARGS goes to pytest)
+	@tools/system-packages sshd ssh-agent gcc tmux fish tcsh csh zsh nft ip unshare nsenter mkfs.ext4 systemd-nspawn debootstrap podman runc \
+		fuse-overlayfs
+	@$(BIN)/pytest -q --faults --rows="$(ROW)" --faults-json=build/faults.json $(ARGS)
 
 lint: $(VENV)/.dev  ## style, types, import contracts, generated documents
 	@$(BIN)/ruff check .

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+# chooses and tells the tests marked `fault` and `machine`
+pytest_plugins = ["tests.faults.report"]
+
 VERSIONS = ("3.8", "3.10", "3.12", "3.13")
 
 

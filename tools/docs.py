@@ -1,4 +1,5 @@
-"""Write the generated documents, or with ``--check`` fail when one is not what it would be: docs/commands.md and docs/keys.md."""
+"""Write the generated documents, or with ``--check`` fail when one is not what it would be: docs/commands.md, docs/keys.md
+and docs/faults.md."""
 
 from __future__ import annotations
 
@@ -7,6 +8,8 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+
+from fault_table import fault_table
 
 ROOT = Path(__file__).resolve().parent.parent
 BEGIN, END = "<!-- generated: {} -->", "<!-- end: {} -->"
@@ -60,8 +63,13 @@ def filled(text: str, name: str, content: str) -> str:
 def documents() -> dict[Path, str]:
     """Every generated document and what it should hold."""
     commands = ROOT / "docs" / "commands.md"
+    faults = ROOT / "docs" / "faults.md"
     keys = subprocess.run([sys.executable, "-m", "eagletui.actions"], check=True, capture_output=True, text=True).stdout
-    return {commands: filled(commands.read_text(), "commands", commands_table()), ROOT / "docs" / "keys.md": keys}
+    return {
+        commands: filled(commands.read_text(), "commands", commands_table()),
+        faults: filled(faults.read_text(), "faults", fault_table()),
+        ROOT / "docs" / "keys.md": keys,
+    }
 
 
 def main() -> int:
