@@ -12,7 +12,20 @@ from __future__ import annotations
 
 from typing import Any, Dict, NamedTuple, Optional, Tuple
 
-from eagletui.records import Phase
+from eagletui.records import Evidence, Phase
+
+__all__ = [
+    "DRAFTER",
+    "OUTCOMES",
+    "PHASES_VERSION",
+    "PHASE_LABELS",
+    "TARGET",
+    "Event",
+    "Evidence",
+    "Failure",
+    "Summary",
+    "phases_json",
+]
 
 PHASE_LABELS: Dict[str, str] = {
     "spawn": "spawn, imports",
@@ -33,14 +46,6 @@ PHASE_LABELS: Dict[str, str] = {
 OUTCOMES = ("loading", "ready", "failed", "stopped")
 
 TARGET, DRAFTER = "target", "drafter"
-
-
-class Evidence(NamedTuple):
-    """A line that shows something: its byte offset, its number (from 1) and its text."""
-
-    offset: int
-    line: int
-    text: str
 
 
 class Failure(NamedTuple):

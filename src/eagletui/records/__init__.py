@@ -16,15 +16,17 @@ from eagletui.records.cards import GpuBoard, GpuProcess, GpuSample
 from eagletui.records.codec import BadRecord, from_doc, to_doc
 from eagletui.records.ending import KillPlan, KillReport, LogLine, Victim
 from eagletui.records.host import Disk, HostInfo, HostSample, Process
-from eagletui.records.jobs import Alert, JobState, Phase
+from eagletui.records.jobs import Alert, Cause, Evidence, JobState, Phase
 from eagletui.records.serving import Acceptance, Eta, Percentiles, ServerSample, ServerView, ServerWindow
 
 __all__ = [
     "Acceptance",
     "Alert",
     "BadRecord",
+    "Cause",
     "Disk",
     "Eta",
+    "Evidence",
     "GpuBoard",
     "GpuProcess",
     "GpuSample",

@@ -34,6 +34,33 @@ class Alert(NamedTuple):
     acknowledged: bool = False
 
 
+class Evidence(NamedTuple):
+    """A line of a log that shows something: its byte offset, its number (from 1) and its text."""
+
+    offset: int
+    line: int
+    text: str
+
+
+class Cause(NamedTuple):
+    """Why a launch failed, or may have: ``id`` names an entry of the failure catalogue, or is ``unknown``.
+
+    ``confidence`` is 0 to 1. ``provenance``: seen (the text was met in a real log), source (read in the engine's source) or
+    hearsay. ``source`` says where that was.
+    """
+
+    id: str
+    title: str
+    confidence: float
+    remedy: str
+    cause: str = ""
+    evidence: Tuple[Evidence, ...] = ()
+    source: str = ""
+    provenance: str = ""
+
+
+NESTED["Cause"] = {"evidence": Evidence}
+
 MOST_PIDS = 64
 
 
@@ -52,7 +79,8 @@ class JobState(NamedTuple):
     ``runner`` is how a job of ours runs: process, system-unit, user-unit, docker, podman. ``adopted`` is None for those; a server
     that eagletui only found says what holds it: process, systemd, docker, podman. ``unit`` is its systemd unit, ``container``
     the container's id, ``image`` that container's image. ``survival`` says in words what would end the job although nobody
-    asked for it (the end of the login session ...); None when nothing known would.
+    asked for it (the end of the login session ...); None when nothing known would. ``causes`` says why it failed, as its log
+    and its end tell it, the likeliest first; empty while nothing has failed.
     """
 
     id: str
@@ -110,6 +138,7 @@ class JobState(NamedTuple):
     container: Optional[str] = None
     image: Optional[str] = None
     survival: Optional[str] = None
+    causes: Tuple[Cause, ...] = ()
 
 
-NESTED["JobState"] = {"phases": Phase}
+NESTED["JobState"] = {"phases": Phase, "causes": Cause}
