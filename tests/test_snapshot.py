@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from eagletui.cli.jobs import _table
 from eagletui.cli.snapshot import WIDTH, as_lines, as_object
 from eagletui.records import JobState
 from eagletui.store import Store
@@ -57,3 +58,14 @@ def test_a_store_that_knows_nothing_says_so() -> None:
     assert shown["gpus_problem"] == "no answer"
     assert shown["host"]["cpu"] is None
     assert "host    no data" in as_lines(Store())
+
+
+def test_a_server_without_numbers_or_a_first_answer_says_why_in_every_verb() -> None:
+    why = "no numbers: /metrics is answered with status 500"
+    job = JobState("a", "serve", "a", "running", 1.0, health="ready", smoke_problem="key needed", metrics_problem=why)
+    for text in ("\n".join(as_lines(Store(jobs={"a": job}))), "\n".join(_table([job]))):
+        assert "no first answer: the server wants an API key" in text
+    assert why in "\n".join(as_lines(Store(jobs={"a": job})))
+    assert why in "\n".join(_table([job._replace(smoke_problem=None)]))
+    ended = job._replace(state="exited", health="gone", rc=0)
+    assert "no first answer" not in "\n".join(_table([ended]))

@@ -146,7 +146,7 @@ async def test_an_empty_log_has_no_last_line_on_any_screen(dashboard: Opener) ->
     store.tails.clear()
     for key in ("3", "3,o"):
         text = await shown(dashboard, store, key)
-        says(text, "no line yet for 3 m 10 s")
+        says(text, "no line yet for 3 m ")
         hides(text, "last line", "silent for")
 
 
@@ -208,3 +208,15 @@ async def test_a_stopped_server_is_no_failure(dashboard: Opener) -> None:
     text = await shown(dashboard, stopped_store(), "3")
     says(text, "- ended, exit status 0", "ended by root", "it was ready after")
     hides(text, "✗", "alive")
+
+
+@SIZES
+async def test_a_server_that_outlives_its_supervisor_has_not_ended(size: tuple[int, int], dashboard: Opener) -> None:
+    store = ready_store()
+    why = "running, its exit status will be unknown: the supervisor died"
+    store.jobs = {"k25": serve(state="lost_supervisor", members=3, listening=None, cpu=None, rss=None, detail=why)}
+    text = await shown(dashboard, store, "3", size)
+    says(text, "! supervisor lost", "3 processes still there", "its exit status will be unknown")
+    hides(text, "- ended", "● ready")
+    store.jobs = {"k25": store.jobs["k25"]._replace(members=None, health="gone", detail="gone, exit status unknown")}
+    says(await shown(dashboard, store, "3", size), "- ended, exit status unknown")

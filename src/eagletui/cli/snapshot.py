@@ -11,6 +11,7 @@ from eagletui.cli.words import eta_words, job_words
 from eagletui.commands.find import is_live
 from eagletui.records import GpuSample, HostSample, JobState
 from eagletui.store import Store
+from eagletui.views.serving import complaints
 
 WIDTH = 80
 WINDOW = "1 m"
@@ -173,6 +174,7 @@ def _server_lines(store: Store, job: JobState) -> Iterator[str]:
     eta = store.etas.get(job.id)
     if eta is not None:
         yield f"{eta_words(eta)} ({eta.basis})"
+    yield from complaints(job)
     view = store.servers.get(job.id)
     window = view.window(WINDOW) if view is not None else None
     if view is None or window is None:

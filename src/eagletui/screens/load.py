@@ -15,6 +15,7 @@ from eagletui.screens.load_words import (
     failed_lines,
     log_lines,
     memory_lines,
+    orphan_lines,
     phase_lines,
     ready_lines,
     sign_parts,
@@ -23,7 +24,7 @@ from eagletui.screens.load_words import (
 )
 from eagletui.screens.serving import Head, ServerPart, ServingPage
 from eagletui.views.loading import eta_of, fold_lines, job_cards, silence_of, squeezed, steps_of, work_of
-from eagletui.views.serving import LIVE, current, has_failed, is_loading, is_stopping
+from eagletui.views.serving import LIVE, current, has_failed, is_alive, is_loading, is_stopping
 from eagletui.widgets.paint import Line, wrapped
 
 LEAST_TAIL = 3
@@ -38,8 +39,10 @@ class Outcome(ServerPart):
     def about(self, job: JobState, width: int) -> list[Line]:
         if has_failed(job):
             out = failed_lines(job, self.store.tails.get(job.id, ()), self.frame.keys, width)
-        elif job.state not in LIVE:
+        elif not is_alive(job):
             out = ended_lines(job, width)
+        elif job.state == "lost_supervisor":
+            out = orphan_lines(job, width)
         elif is_stopping(job):
             out = stopping_lines(job, width)
         elif is_loading(job):

@@ -24,6 +24,7 @@ from eagletui.views.loading import (
     running_phase,
     who_failed,
 )
+from eagletui.views.serving import complaints
 from eagletui.widgets.bars import gauge
 from eagletui.widgets.paint import Line, fit, joined, padded, wrapped
 
@@ -191,7 +192,7 @@ def ready_lines(store: Store, job: JobState, cards: Sequence[GpuSample], width: 
         first.append(("none" if job.smoke_problem else "not tried, or not yet", "dim"))
     parts.append(first)
     out: list[Line] = [[(" ", ""), *line] for line in wrapped(parts, width - 1)]
-    for text in (job.detail, smoke_word(job.smoke_problem), job.metrics_problem):
+    for text in (job.detail, *complaints(job)):
         if text:
             out += warned(text, width, 2)
     free = headroom(cards)
@@ -203,13 +204,6 @@ def ready_lines(store: Store, job: JobState, cards: Sequence[GpuSample], width: 
     elif store.gpus is None or not store.gpus.cards:
         out.append([(" no card on this host: ", "dim"), (f"its processes hold {size(job.rss)} of the machine's memory", "")])
     return out
-
-
-def smoke_word(problem: str | None) -> str | None:
-    """Why there was no first answer."""
-    if problem == "key needed":
-        return "no first answer: the server wants an API key, and none is known here"
-    return f"no first answer: {problem}" if problem else None
 
 
 def exit_word(rc: int | None) -> str:
@@ -263,6 +257,17 @@ def stopping_lines(job: JobState, width: int) -> list[Line]:
     if job.detail:
         parts.append([(clean(job.detail, 300), "")])
     return [[(" ", ""), *joined(parts, width - 1)]]
+
+
+def orphan_lines(job: JobState, width: int) -> list[Line]:
+    """A server that goes on while its supervisor is gone: nothing of it is recorded any more, and it can still be ended."""
+    parts: list[Line] = [[("! supervisor lost", "warn")]]
+    if job.members is not None:
+        parts.append([(f"{plural(job.members, 'process', 'processes')} still there", "")])
+    if job.ready_seconds is not None:
+        parts.append([(f"it was ready after {duration(job.ready_seconds)}", "")])
+    out = [[(" ", ""), *joined(parts, width - 1)]]
+    return out + warned(job.detail, width, 2) if job.detail else out
 
 
 def ended_lines(job: JobState, width: int) -> list[Line]:

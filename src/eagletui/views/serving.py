@@ -41,6 +41,20 @@ def is_alive(job: JobState) -> bool:
     return job.state in LIVE or (job.state == "lost_supervisor" and bool(job.members))
 
 
+def smoke_words(problem: str | None) -> str | None:
+    """Why there was no first answer."""
+    if problem == "key needed":
+        return "no first answer: the server wants an API key, and none is known here"
+    return f"no first answer: {problem}" if problem else None
+
+
+def complaints(job: JobState) -> list[str]:
+    """What is wrong with a server that runs: why its first answer did not come, why it has no numbers."""
+    if not is_alive(job):
+        return []
+    return [words for words in (smoke_words(job.smoke_problem), job.metrics_problem) if words]
+
+
 def servers(jobs: Iterable[JobState]) -> list[JobState]:
     """The serving jobs in the order in which they are shown: those that load, those that serve, the rest; newest first."""
 
