@@ -1,7 +1,7 @@
 """A host of its own inside this one: Debian with systemd, logind and sshd, booted by systemd-nspawn in a network of its own.
 
-`base_root` builds the root once by debootstrap and keeps it under ~/.cache; every `Machine` is a thin layer in memory over it, so a
-boot takes a second or two and leaves nothing. Users: root, and ann and bob without rights. Everything is ended by pid.
+`base_root` builds the root once by debootstrap and keeps it under ~/.cache; every `Machine` is a thin layer in memory over it, so
+a boot takes a second or two and leaves nothing. Users: root, and ann and bob without rights. Everything is ended by pid.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def cache() -> Path:
 
 
 def base_root() -> Path:
-    """The root of all machines, built when it is missing (a minute, 310 MB). Raises `RuntimeError` with the builder's last lines."""
+    """The root of all machines, built when it is missing (a minute, 310 MB). Raises `RuntimeError`: the builder's last lines."""
     here = cache()
     here.mkdir(parents=True, exist_ok=True)
     root = here / ("root-" + hashlib.sha256(" ".join((*PACKAGES, *USERS)).encode()).hexdigest()[:8])
@@ -109,7 +109,7 @@ def wait_for(what: str, look: Callable[[], _T], seconds: float = 60.0) -> _T:
 
 
 class Machine:
-    """One host. ``unified=False`` gives it the control groups of old (v1), with the memory controller where this kernel keeps it there.
+    """One host. ``unified=False`` gives it the control groups of old (v1).
 
     ``address`` is its IP, sshd listens on port 22, ``key`` opens it for root, ann and bob. `run` needs no ssh.
     """
