@@ -66,6 +66,11 @@ def launch_spec(profile: Profile, job: str, uuids: Sequence[str] = ()) -> dict[s
     Secrets are sent beside it, never in it. Raises `BadJob` and `NoSuchCards`.
     """
     cards = choose_cards(profile, uuids)
+    if profile.container:
+        # podman's names of the cards: NVML's numbers are always among them, UUIDs only with newer toolkits
+        names = [str(uuids.index(card)) if card in uuids else card for card in cards or ()]
+        devices = names if profile.container == "podman" else list(cards or ())
+        return kind("serve").spec({**profile.as_dict(), "devices": devices}, job, cards or ())
     spec = kind("serve").spec(profile.as_dict(), job, cards or ())
     # the kind names cards by uuid; see `command_of`
     spec["env"] = dict(command_of(profile, uuids).env)

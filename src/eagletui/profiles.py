@@ -23,7 +23,7 @@ import json
 import re
 import shlex
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -32,8 +32,8 @@ from typing import Any
 from eagletui.config import Notice, line_of
 from eagletui.labparts.paths import Lab, cpu_dtype, find_lab
 from eagletui.paths import assets_path, config_dir, state_dir
+from eagletui.profile_values import CHECKS, Wrong, name_word
 
-ENGINES = ("vllm", "sglang")
 HERE = ("local", "localhost")
 """The names of a host that mean this machine: only there the lab's profiles can run."""
 
@@ -47,6 +47,12 @@ class Profile:
     leaves the choice to the engine. ``secrets`` are names of environment variables: their values come from this
     machine's environment or a person when the server is launched, and are written nowhere. ``log_cap`` is the size in bytes
     above which the oldest part of the log is given back to the disk. ``smoke`` asks the server one question once it is ready.
+    ``graces`` are the seconds that a kill gives: to the main process, to all, after SIGKILL.
+
+    With ``container`` (podman or docker) the server runs in a container of ``image``; paths are then those inside it. ``mounts``
+    are ``SOURCE:TARGET[:ro]``, ``container_args`` further options, ``entrypoint`` "image" keeps the image's own in front.
+    With ``unit`` the server is an existing systemd unit, of the system or (``unit_scope``) of the user: it is started, and
+    its own file says how it runs.
     """
 
     name: str
@@ -71,6 +77,14 @@ class Profile:
     cwd: str | None = None
     log_cap: int | None = None
     smoke: bool = True
+    graces: tuple[float, ...] | None = None
+    container: str | None = None
+    image: str | None = None
+    mounts: tuple[str, ...] = ()
+    container_args: tuple[str, ...] = ()
+    entrypoint: str | None = None
+    unit: str | None = None
+    unit_scope: str | None = None
     source: str = field(default="", compare=False)
 
     def as_dict(self) -> dict[str, Any]:
@@ -82,124 +96,6 @@ class Profile:
                 continue
             out[entry.name] = list(value) if isinstance(value, tuple) else dict(value) if isinstance(value, Mapping) else value
         return out
-
-
-class _Wrong(Exception):
-    """A value that is not what it should be: what was expected."""
-
-
-# ------------------------------------------------------------------------------------------------------------ one value each
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str) or not value.strip() or any(ord(c) < 32 for c in value):
-        raise _Wrong("text in quotes, in one line")
-    return value
-
-
-def _name(value: Any) -> str:
-    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", value):
-        raise _Wrong("a name of letters, digits, '.', '_' and '-', at most 64 long")
-    return value
-
-
-def _engine(value: Any) -> str:
-    if value not in ENGINES:
-        raise _Wrong('"vllm" or "sglang"')
-    return str(value)
-
-
-def _whole(least: int, most: int) -> Callable[[Any], int]:
-    def check(value: Any) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            raise _Wrong(f"a whole number, {least} to {most}")
-        return value
-
-    return check
-
-
-def _flag(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise _Wrong("true or false")
-    return value
-
-
-def _texts(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(isinstance(item, str) and "\0" not in item for item in value):
-        raise _Wrong("a list of texts in quotes, one for each word of the command line")
-    return tuple(value)
-
-
-def _gpus(value: Any) -> str | int | tuple[int | str, ...]:
-    if value == "all" or (isinstance(value, int) and not isinstance(value, bool) and 0 < value <= 64):
-        return value  # type: ignore[no-any-return]
-    if isinstance(value, list) and value and len(set(map(str, value))) == len(value) and all(map(_card, value)):
-        return tuple(value)
-    raise _Wrong('"all", a number of cards, or a list of their indexes or UUIDs, each once')
-
-
-def _card(value: Any) -> bool:
-    if isinstance(value, str):
-        return re.fullmatch(r"(GPU|MIG)-[0-9A-Za-z/-]+", value) is not None
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 64
-
-
-VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
-
-def _env(value: Any) -> dict[str, str]:
-    if not isinstance(value, dict):
-        raise _Wrong("a table [env] of NAME = value")
-    out = {}
-    for name, item in value.items():
-        if not VARIABLE.fullmatch(name) or isinstance(item, bool) or not isinstance(item, (str, int, float)) or "\0" in str(item):
-            raise _Wrong('NAME = "text" or a number in [env], with NAME of letters, digits and "_"')
-        out[name] = str(item)
-    return out
-
-
-def _secrets(value: Any) -> tuple[str, ...]:
-    names = _texts(value)
-    if not all(VARIABLE.fullmatch(name) for name in names):
-        raise _Wrong("names of environment variables, never their values")
-    return names
-
-
-_UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
-
-
-def _bytes(value: Any) -> int:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMG]i?B)", value, re.IGNORECASE) if isinstance(value, str) else None
-    size = int(float(match[1]) * _UNITS[match[2].upper()]) if match else value
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1 << 20:
-        raise _Wrong('a size such as "200 MB", at least 1 MiB')
-    return size
-
-
-_CHECKS: Mapping[str, Callable[[Any], Any]] = {
-    "name": _name,
-    "description": _text,
-    "engine": _engine,
-    "model": _text,
-    "drafter": _text,
-    "k": _whole(1, 64),
-    "method": _name,
-    "command": _texts,
-    "venv": _text,
-    "python": _text,
-    "host": _text,
-    "port": _whole(1, 65535),
-    "tp": _whole(1, 1024),
-    "gpus": _gpus,
-    "max_model_len": _whole(1, 1 << 30),
-    "served_model": _text,
-    "env": _env,
-    "secrets": _secrets,
-    "args": _texts,
-    "cwd": _text,
-    "log_cap": _bytes,
-    "smoke": _flag,
-}
 
 
 # ------------------------------------------------------------------------------------------------------------------- a file
@@ -223,19 +119,25 @@ def parse_profile(text: str, path: Path) -> tuple[Profile | None, list[Notice]]:
 
     values: dict[str, Any] = {"name": path.stem}
     for key, value in document.items():
-        if key not in _CHECKS:
-            near = get_close_matches(key, _CHECKS, 1)
-            note(key, f"unknown key {key!r}", f"did you mean {near[0]!r}?" if near else f"known: {', '.join(_CHECKS)}")
+        if key not in CHECKS:
+            near = get_close_matches(key, CHECKS, 1)
+            note(key, f"unknown key {key!r}", f"did you mean {near[0]!r}?" if near else f"known: {', '.join(CHECKS)}")
             continue
         try:
-            values[key] = _CHECKS[key](value)
-        except _Wrong as wrong:
+            values[key] = CHECKS[key](value)
+        except Wrong as wrong:
             note(key, f"{key!r} is {_shown(value)}", f"expected {wrong}")
     for key, what, remedy in _together(document, values):
         note(key, what, remedy)
     if notices:
         return None, notices
     return Profile(**values, source=str(path)), []
+
+
+_NOT_WITH_UNIT = (
+    "container", "image", "mounts", "container_args", "command", "venv", "python", "args", "env", "secrets", "cwd", "tp", "gpus",
+    "max_model_len", "served_model", "log_cap", "graces",
+)  # fmt: skip
 
 
 def _together(document: Mapping[str, Any], values: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
@@ -245,8 +147,8 @@ def _together(document: Mapping[str, Any], values: Mapping[str, Any]) -> Iterato
             yield key, f"{key!r} is missing", f"add {key} = {example}"
     if "name" not in document:
         try:
-            _name(values["name"])
-        except _Wrong as wrong:
+            name_word(values["name"])
+        except Wrong as wrong:
             yield "name", f"the file's name is no name for a profile: {values['name']!r}", f"add name = ...: {wrong}"
     programs = [key for key in ("command", "venv", "python") if key in document]
     if len(programs) > 1:
@@ -254,11 +156,22 @@ def _together(document: Mapping[str, Any], values: Mapping[str, Any]) -> Iterato
     for key in ("k", "method"):
         if key in document and "drafter" not in document:
             yield key, f"{key!r} is set without a drafter", f"add drafter = ..., or remove {key}"
+    if "container" in document and "image" not in document:
+        yield "container", "'image' is missing: a container needs one", 'add image = "vllm/vllm-openai:v0.18.0"'
+    for key in ("image", "mounts", "container_args", "entrypoint"):
+        if key in document and "container" not in document:
+            yield key, f"{key!r} is set without a container", f'add container = "docker" (or "podman"), or remove {key}'
+    if "unit_scope" in document and "unit" not in document:
+        yield "unit_scope", "'unit_scope' is set without a unit", 'add unit = "NAME.service", or remove unit_scope'
+    if "unit" in document:
+        for key in _NOT_WITH_UNIT:
+            if key in document:
+                yield key, f"{key!r} is set, and 'unit' too", f"the unit's own file says how it runs: remove {key}, or unit"
     for name in sorted(set(values.get("secrets", ())) & set(values.get("env", {}))):
         yield "secrets", f"{name} is a secret and stands in [env] too", "keep it in secrets alone: env is written to files"
 
 
-_LISTS = ("args", "command", "secrets")
+_LISTS = ("args", "command", "secrets", "mounts", "container_args")
 
 
 def with_changes(profile: Profile, changes: Sequence[str]) -> Profile:
@@ -277,11 +190,9 @@ def with_changes(profile: Profile, changes: Sequence[str]) -> Profile:
             values["env"] = {**env, key[4:]: word} if word else env
         elif key.endswith("+") and key[:-1] in _LISTS:
             values[key[:-1]] = [*values.get(key[:-1], ()), *_word(key[:-1], word)]
-        elif key not in _CHECKS:
-            near = get_close_matches(key, _CHECKS, 1)
-            raise ValueError(
-                f"unknown key {key!r}, " + (f"did you mean {near[0]!r}?" if near else f"known: {', '.join(_CHECKS)}")
-            )
+        elif key not in CHECKS:
+            near = get_close_matches(key, CHECKS, 1)
+            raise ValueError(f"unknown key {key!r}, " + (f"did you mean {near[0]!r}?" if near else f"known: {', '.join(CHECKS)}"))
         elif word:
             values[key] = _word(key, word)
         else:
@@ -292,8 +203,8 @@ def with_changes(profile: Profile, changes: Sequence[str]) -> Profile:
     checked = {}
     for key, value in values.items():
         try:
-            checked[key] = _CHECKS[key](value)
-        except _Wrong as wrong:
+            checked[key] = CHECKS[key](value)
+        except Wrong as wrong:
             raise ValueError(f"{key!r} is {_shown(value)}, expected {wrong}") from None
     for _, what, remedy in _together(checked, checked):
         raise ValueError(f"{what}: {remedy}")
@@ -304,8 +215,8 @@ def _word(key: str, word: str) -> Any:
     """A value as it was typed: what TOML makes of it when the key takes that, else the text itself."""
     try:
         value = tomllib.loads(f"v = {word}")["v"]
-        _CHECKS[key](value)
-    except (ValueError, RecursionError, _Wrong):
+        CHECKS[key](value)
+    except (ValueError, RecursionError, Wrong):
         return shlex.split(word) if key in _LISTS else word
     return value
 
@@ -373,7 +284,7 @@ def save_profile(profile: Profile, host: str | None = None) -> Path:
     """Write a profile to the user's folder, for one host or for all; the path. Raises `OSError` when it cannot be written."""
     own = config_dir()
     folder = own / "hosts" / host_folder(host) if host else own / "profiles"
-    path = folder / f"{_name(profile.name)}.toml"
+    path = folder / f"{name_word(profile.name)}.toml"
     _write(path, to_toml(profile))
     return path
 
@@ -410,7 +321,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _remembered(host: str, name: str) -> Path:
-    return state_dir() / "last-good" / host_folder(host) / f"{_name(name)}.toml"
+    return state_dir() / "last-good" / host_folder(host) / f"{name_word(name)}.toml"
 
 
 def remember_good(host: str, profile: Profile) -> None:

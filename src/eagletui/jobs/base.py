@@ -10,6 +10,8 @@ A spec is what the host is asked to run (a JSON object)::
     engine, model, drafter, k, port, gpus, profile, operator
     graces             seconds after SIGTERM to the main process, SIGTERM to all, SIGKILL
     log_cap            bytes of the log that are kept
+    container          {"engine", "name", "image", "program"}: argv starts it, and it is ended through its engine
+    runner             docker or podman, for such a job
 """
 
 from __future__ import annotations
@@ -94,6 +96,12 @@ def check_spec(spec: Any) -> Spec:
         raise BadJob('leases should be an object {"port", "gpus"}')
     if not isinstance(out.setdefault("ready", {}), dict):
         raise BadJob("ready should be an object")
+    if out.get("container") is not None:
+        from eagletui.jobs.container import check
+
+        why = check(out["container"])
+        if why:
+            raise BadJob(why)
     return out
 
 

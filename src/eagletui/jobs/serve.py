@@ -6,7 +6,8 @@ from typing import Any, Mapping, Optional, Sequence, Tuple
 
 from eagletui.engines.command import DEFAULT_PORTS, CommandError, parse_command, serve_command
 from eagletui.engines.readiness import RULES
-from eagletui.jobs.base import BadJob, Kind, Spec, check_spec, status_words
+from eagletui.jobs import container
+from eagletui.jobs.base import BadJob, Kind, Spec, check_spec, secret_name, status_words
 
 ENGINE_NAMES = {"vllm": "vLLM", "sglang": "SGLang"}
 
@@ -15,13 +16,18 @@ _ANY_ADDRESS = ("0.0.0.0", "::", "")  # noqa: S104 - where a server listens is c
 
 
 class Serve(Kind):
-    """The profile is a server's (see `serve_command`): engine, model, drafter, k, port, args, env, log_cap, smoke ..."""
+    """The profile is a server's (see `serve_command`): engine, model, drafter, k, port, args, env, log_cap, smoke ...
+
+    With ``container`` it runs in one (see `container.run_argv`); ``devices`` then are the cards' names for that engine, by
+    default their UUIDs.
+    """
 
     name = "serve"
     server = True
 
     def spec(self, profile: Mapping[str, Any], job: str, cards: Sequence[str] = ()) -> Spec:
-        chosen = cards if profile.get("gpus") not in (None, "all") else None
+        # a container sees only the cards that it was given, so it needs no variable that names them
+        chosen = cards if profile.get("gpus") not in (None, "all") and not profile.get("container") else None
         try:
             command = serve_command(profile, chosen)
         except CommandError as error:
@@ -57,6 +63,8 @@ class Serve(Kind):
             if profile.get(key) is not None:
                 spec[key] = profile[key]
         spec["profile"] = profile.get("name")
+        if profile.get("container"):
+            _into_container(spec, profile, profile.get("devices") or cards)
         return check_spec({key: value for key, value in spec.items() if value is not None})
 
     def title(self, spec: Mapping[str, Any]) -> str:
@@ -87,3 +95,16 @@ class Serve(Kind):
         if ready is None:
             return False, "never ready: %s" % status_words(rc)
         return rc == 0, "was ready, then ended by itself: %s" % status_words(rc)
+
+
+def _into_container(spec: Spec, profile: Mapping[str, Any], devices: Sequence[str]) -> None:
+    """Have the spec start the container that runs its program; the variables stand in that command, secrets by name alone."""
+    if not profile.get("image"):
+        raise BadJob("image: a container needs one")
+    program, env = spec["argv"], spec["env"]
+    secrets = [*(profile.get("secrets") or ()), *(name for name in env if secret_name(name))]
+    spec["container"] = container.about(profile, spec["id"], program)
+    spec["argv"] = container.run_argv(profile, spec["id"], program, env, secrets, devices)
+    spec["env"] = {name: value for name, value in env.items() if secret_name(name)}
+    spec["runner"] = profile["container"]
+    spec.pop("cwd", None)  # it is one inside

@@ -9,7 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from eagletui.profiles import VARIABLE, Profile, parse_profile, to_toml
+from eagletui.profile_values import VARIABLE
+from eagletui.profiles import Profile, parse_profile, to_toml
 
 
 class FormField(NamedTuple):
