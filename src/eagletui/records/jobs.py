@@ -81,6 +81,12 @@ class JobState(NamedTuple):
     the container's id, ``image`` that container's image. ``survival`` says in words what would end the job although nobody
     asked for it (the end of the login session ...); None when nothing known would. ``causes`` says why it failed, as its log
     and its end tell it, the likeliest first; empty while nothing has failed.
+    ``troubles`` are what needs a person although the job goes on, each ``subject: words``: its log lies on a full disk or was
+    moved away, another process has its port, a file of its record cannot be written.
+    ``state`` of a server that was found may also be leftover: the server is dead, and others of its processes are left. Of these
+    servers ``log`` and ``samples`` (scrapes, a JSON object a line) may be paths that only this agent has: while it runs, offsets
+    in them never change. ``log_problem`` says in words why there is no log, or what is missing of it. ``inner_pids`` are members
+    as (pid, its number in its own pid namespace, which is what its log prints), where these differ.
     """
 
     id: str
@@ -139,6 +145,10 @@ class JobState(NamedTuple):
     image: Optional[str] = None
     survival: Optional[str] = None
     causes: Tuple[Cause, ...] = ()
+    troubles: Tuple[str, ...] = ()
+    samples: Optional[str] = None
+    log_problem: Optional[str] = None
+    inner_pids: Tuple[Tuple[int, int], ...] = ()
 
 
 NESTED["JobState"] = {"phases": Phase, "causes": Cause}
