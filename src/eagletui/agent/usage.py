@@ -10,12 +10,15 @@ from eagletui.agent.procfs import Stat
 
 
 class Usage(NamedTuple):
-    """Sums over the members. ``cpu`` in percent of one core since the look before, ``rss`` and ``bytes_read`` in bytes."""
+    """Sums over the members. ``cpu`` in percent of one core since the look before, ``cpu_top`` the busiest member's; ``rss`` and
+    ``bytes_read`` in bytes. ``blocked`` wait in the kernel (state D), ``stopped`` were stopped by a signal or a debugger."""
 
     members: int
     blocked: int
+    stopped: int
     rss: int
     cpu: Optional[float]
+    cpu_top: Optional[float]
     bytes_read: Optional[int]
 
 
@@ -32,11 +35,13 @@ class Meter:
     def look(self, members: Mapping[Key, Stat], now: float) -> Usage:
         """``now`` is a time that never jumps, in seconds."""
         ticks = {key: stat.utime + stat.stime for key, stat in members.items()}
-        cpu = None
+        cpu = top = None
         if self._when is not None and now > self._when:
             # a member seen for the first time counts from the next look on
-            spent = sum(count - self._ticks[key] for key, count in ticks.items() if key in self._ticks)
-            cpu = round(100.0 * spent / procfs.CLOCK_TICKS / (now - self._when), 1)
+            spent = [count - self._ticks[key] for key, count in ticks.items() if key in self._ticks]
+            percent = 100.0 / procfs.CLOCK_TICKS / (now - self._when)
+            cpu = round(percent * sum(spent), 1)
+            top = round(percent * max(spent), 1) if spent else None
         self._ticks, self._when = ticks, now
         for key in members:
             count = _bytes_read(key[0])
@@ -48,8 +53,10 @@ class Meter:
         return Usage(
             len(members),
             sum(stat.state == "D" for stat in members.values()),
+            sum(stat.state in ("T", "t") for stat in members.values()),
             sum(stat.rss for stat in members.values()) * procfs.PAGE_SIZE,
             cpu,
+            top,
             self._gone_read + sum(self._read.values()) if self._seen_io else None,
         )
 

@@ -17,7 +17,7 @@ from eagletui.records.codec import BadRecord, from_doc, to_doc
 from eagletui.records.ending import KillPlan, KillReport, LogLine, Victim
 from eagletui.records.host import Disk, HostInfo, HostSample, Process
 from eagletui.records.jobs import Alert, Cause, Evidence, JobState, Phase
-from eagletui.records.serving import Acceptance, Eta, Percentiles, ServerSample, ServerView, ServerWindow
+from eagletui.records.serving import Acceptance, Eta, Liveness, Percentiles, ServerSample, ServerView, ServerWindow
 
 __all__ = [
     "Acceptance",
@@ -35,6 +35,7 @@ __all__ = [
     "JobState",
     "KillPlan",
     "KillReport",
+    "Liveness",
     "LogLine",
     "Percentiles",
     "Phase",

@@ -71,8 +71,8 @@ class JobState(NamedTuple):
     lost_container. ``health`` of a server: loading, ready, failed, stopping, gone. ``rc`` is the exit status, negative for a
     signal; None is unknown, never guessed. ``started``/``ended`` are wall times, ``started_boot`` a boot time.
     ``ended_by`` names who ended it with eagletui; None when nobody did: a server that then ends has failed, whatever its status.
-    ``members`` counts the live processes, ``cpu`` is their use in percent of one core, ``blocked`` how many of them wait in the
-    kernel and cannot be killed (state D), ``rss`` and ``bytes_read`` their sums. ``smoke_tokens_per_s``: the speed of the first
+    ``members`` counts the live processes, ``cpu`` is their use in percent of one core, ``cpu_top`` the busiest one's, ``blocked``
+    how many of them wait in the kernel and cannot be killed (state D), ``stopped`` how many were stopped (state T), ``rss`` and ``bytes_read`` their sums. ``smoke_tokens_per_s``: the speed of the first
     short answer after the server was ready, ``smoke_problem`` why there was none. ``metrics_problem`` says in words why its
     metrics cannot be had; None while they can. ``member_pids`` are the members as (pid, start ticks), oldest first, at most
     `MOST_PIDS`: whose a process on a card is follows from them.
@@ -132,6 +132,8 @@ class JobState(NamedTuple):
     profile: Optional[str] = None
     cpu: Optional[float] = None
     blocked: Optional[int] = None
+    stopped: Optional[int] = None
+    cpu_top: Optional[float] = None
     log_floor: Optional[int] = None
     smoke_tokens_per_s: Optional[float] = None
     smoke_seconds: Optional[float] = None

@@ -77,6 +77,21 @@ class Eta(NamedTuple):
     basis: str
 
 
+class Liveness(NamedTuple):
+    """Whether a server works or hangs, and how that is known. ``verdict`` is one of works, slow, suspect, stuck.
+
+    ``id`` names the pattern (docs/liveness.md), ``text`` says it in one line, ``evidence`` holds what was measured, ``remedy``
+    what to do. ``seconds`` is how long what it rests on has lasted.
+    """
+
+    verdict: str
+    id: str
+    text: str
+    evidence: Tuple[str, ...] = ()
+    remedy: Optional[str] = None
+    seconds: Optional[float] = None
+
+
 class Percentiles(NamedTuple):
     """Seconds at 50, 90 and 99 % of a histogram's observations in a window; ``beyond`` names those above its last bound."""
 
