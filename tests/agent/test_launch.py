@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from eagletui.agent import launch, procfs, state_dir
+from eagletui.agent import procfs, state_dir, supervisor, units
 from eagletui.agent.calls import CallError
+from eagletui.agent.tool import Said
 from eagletui.hosts import bootstrap
 from tests.agent.jobs_harness import Jobs, free_port, until
 from tests.conftest import VERSIONS, find_python
@@ -253,48 +254,92 @@ def test_where_state_lives() -> None:
 
 
 def test_the_unit_gets_no_secret_and_no_dollar() -> None:
-    argv = launch.systemd_argv("k25-1", ["/usr/bin/python3", "-c", "$code", "/s$/jobs/k25-1"], {"HOME": "/root", "HF_TOKEN": "x"})
-    assert argv[0] == "systemd-run"
+    program = ["/usr/bin/python3", "-c", "$code", "/s$/jobs/k25-1"]
+    argv = units.unit_argv(units.SYSTEM_UNIT, "k25-1", program, {"HOME": "/root", "HF_TOKEN": "x"}, (60, 15, 30))
+    assert argv[:2] == ["systemd-run", "--collect"]
     assert "--unit=eagletui-k25-1.service" in argv
     assert argv[argv.index("--") + 1 :] == ["/usr/bin/python3", "-c", "$$code", "/s$$/jobs/k25-1"]
     assert "--setenv=HOME=/root" in argv
     assert not [part for part in argv if "HF_TOKEN" in part]
-    for wanted in ("KillMode=mixed", "UMask=0077", "OOMPolicy=continue", "TasksMax=infinity", "LimitMEMLOCK=infinity"):
+    for wanted in ("KillMode=process", "TimeoutStopSec=135", "UMask=0077", "OOMPolicy=continue", "TasksMax=infinity"):
         assert argv[argv.index(wanted) - 1] == "-p"
+    assert units.unit_argv(units.USER_UNIT, "k25-1", program, {}, (60, 15, 30))[:2] == ["systemd-run", "--user"]
+
+
+def _systemd_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> Path:
+    """A host with a systemd-run of ours; returns the directory where secrets wait for their unit."""
+    tool = tmp_path / "bin" / "systemd-run"
+    tool.parent.mkdir()
+    tool.write_text(script)
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
+    monkeypatch.setattr(units, "RUN_DIR", str(tmp_path / "run"))
+    monkeypatch.setattr(units, "find_way", lambda loop, found: found(units.Way(units.SYSTEM_UNIT)))
+    return tmp_path / "run"
 
 
 def test_the_unit_reads_its_secrets_once(jobs: Jobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The unit's way with a stand-in for systemd-run, which starts the supervisor as systemd would."""
-    tools = tmp_path / "bin"
-    tools.mkdir()
-    tool = tools / "systemd-run"
-    tool.write_text('#!/bin/bash\nwhile [ "$1" != -- ]; do shift; done; shift\n"$@" </dev/null >/dev/null 2>&1 &\n')
-    tool.chmod(0o755)
-    run = tmp_path / "run"
-    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
-    monkeypatch.setattr(launch, "RUN_DIR", str(run))
-    monkeypatch.setattr(launch, "wants_unit", lambda: True)
+    starts = '#!/bin/bash\nwhile [ "$1" != -- ]; do shift; done; shift\n"$@" </dev/null >/dev/null 2>&1 &\n'
+    run = _systemd_run(tmp_path, monkeypatch, starts)
     spec = jobs.spec("sh", "-c", "echo ${#HF_TOKEN}")
-    jobs.launch(spec, secrets={"HF_TOKEN": "hf_123"})
+    state = jobs.launch(spec, secrets={"HF_TOKEN": "hf_123"})
+    assert (state["runner"], state["unit"], state.get("survival")) == ("system-unit", f"eagletui-{spec['id']}.service", None)
     jobs.over(spec["id"])
     assert (jobs.root / "jobs" / spec["id"] / "log").read_text() == "6\n"
     assert list(run.iterdir()) == []
     assert jobs.job(spec["id"]).spec["unit"] == f"eagletui-{spec['id']}.service"
 
 
-def test_without_a_bus_it_forks(jobs: Jobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tools = tmp_path / "bin"
-    tools.mkdir()
-    tool = tools / "systemd-run"
-    tool.write_text("#!/bin/sh\necho Failed to connect to bus: No such file or directory >&2; exit 1\n")
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
-    monkeypatch.setattr(launch, "RUN_DIR", str(tmp_path / "run"))
-    monkeypatch.setattr(launch, "wants_unit", lambda: True)
+def test_without_a_bus_it_forks_and_says_what_that_means(jobs: Jobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fails = "#!/bin/sh\necho Failed to connect to bus: No such file or directory >&2; exit 1\n"
+    run = _systemd_run(tmp_path, monkeypatch, fails)
     spec = jobs.spec("sh", "-c", "echo ${#HF_TOKEN}")
-    jobs.launch(spec, secrets={"HF_TOKEN": "hf_123"})
+    state = jobs.launch(spec, secrets={"HF_TOKEN": "hf_123"})
+    assert (state["runner"], state.get("unit")) == ("process", None)
+    assert state["survival"] == (
+        "it ends when its ssh session is terminated (loginctl terminate-session): "
+        "systemd made no unit (Failed to connect to bus: No such file or directory)"
+    )
     assert jobs.over(spec["id"])["rc"] == 0
     assert (jobs.root / "jobs" / spec["id"] / "log").read_text() == "6\n"
+    assert list(run.iterdir()) == []
+
+
+def test_secrets_of_a_launch_that_was_never_sent_again_do_not_stay(tmp_path: Path) -> None:
+    stale = Path(supervisor.write_secrets(str(tmp_path), "old", {"HF_TOKEN": "x"}))
+    young = Path(supervisor.write_secrets(str(tmp_path), "young", {}))
+    os.utime(stale, (1, 1))
+    now = Path(supervisor.write_secrets(str(tmp_path), "now", {}))
+    assert sorted(tmp_path.iterdir()) == sorted((young, now))
+    assert stat.S_IMODE(now.stat().st_mode) == 0o600
+
+
+LOGIND = 'b true\nas 0\nas 1 "root"\n'
+
+
+@pytest.mark.parametrize(
+    ("said", "survival"),
+    [
+        (
+            Said(0, LOGIND),
+            "it ends with the last session of ann: logind has KillUserProcesses=yes and ann does not linger; `logi",
+        ),
+        (Said(0, LOGIND.replace("true", "false")), None),
+        (Said(0, LOGIND.replace('"root"', '"ann"')), None),
+        (Said(0, 'b true\nas 1 "bob"\nas 0\n'), None),
+        (Said(0, 'b true\nas 2 "bob" "ann"\nas 0\n'), "it ends with the last session of ann: "),
+        (
+            Said(1, "", "Failed: no such service\n"),
+            "it may end at logout: ann does not linger, and logind does not say what it does",
+        ),
+        (Said(None), "it may end at logout: ann does not linger, and logind does not say what it does then (busctl did not"),
+    ],
+)
+def test_what_logind_says_of_leftover_processes(said: Said, survival: str | None) -> None:
+    words = units.judge("ann", said)
+    assert (words is None) == (survival is None)
+    assert words is None or (words.startswith(survival or "") and "`loginctl enable-linger ann`" in words)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -304,8 +349,8 @@ def test_the_supervisor_runs_from_the_agents_code_on_any_python(
     python = find_python(version)
     if python is None:
         pytest.skip(f"no Python {version} on this machine")
-    monkeypatch.setattr(launch.bundle, "BLOB", bootstrap.bundle())
-    monkeypatch.setattr(launch.sys, "executable", python)
+    monkeypatch.setattr(supervisor.bundle, "BLOB", bootstrap.bundle())
+    monkeypatch.setattr(supervisor.sys, "executable", python)
     spec = jobs.server("--ignore-term", "--workers-ignore-term", graces=[0.2, 0.2, 10])
     spec["argv"][0] = python
     state = jobs.launch(spec)

@@ -1,4 +1,4 @@
-"""Launching a job: its directory and lock, and the supervisor's process, in a systemd unit where root has one, else forked.
+"""Launching a job: its directory and lock, and the supervisor's process, in a systemd unit where that is possible, else forked.
 
 ``mkdir`` of the job's directory and a lock in it make a launch happen once, however often it is sent: whoever holds the lock
 starts the shim (and hands the lock on to it); everybody else waits for what becomes of it.
@@ -6,115 +6,24 @@ starts the shim (and hands the lock on to it); everybody else waits for what bec
 
 from __future__ import annotations
 
+import errno
 import fcntl
-import hashlib
 import json
 import os
-import sys
-import time
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, Optional
 
-from eagletui.agent import bundle, state_dir
+from eagletui.agent import kill, state_dir, units
 from eagletui.agent.calls import Call, CallError
 from eagletui.agent.job_files import Job, tail_text
-from eagletui.agent.loop import Loop
+from eagletui.agent.supervisor import UNIT_START, fork_detached, shim_argv, write_secrets
+from eagletui.agent.tool import Said, Tool
 from eagletui.jobs.base import BadJob, check_spec, secret_name
 from eagletui.jobs.kinds import kind
 
 PATIENCE = 30.0
 POLL = 0.02
-UNIT_START = 10.0
 MAX_SECRETS = 32768  # they go through a pipe in one piece
-RUN_DIR = "/run/eagletui"
-_FROM_SOURCE = (
-    "import sys;sys.path.insert(0,sys.argv[1]);from importlib import import_module;"
-    "sys.exit(import_module(sys.argv[2]).main(sys.argv[3:]))"
-)
-
-
-def shim_argv(root: str, *args: str) -> List[str]:
-    """The command line of a supervisor: this very code, kept in the state directory. Raises `OSError`."""
-    if not bundle.BLOB:
-        import eagletui
-
-        source = os.path.dirname(os.path.dirname(os.path.abspath(eagletui.__file__)))
-        return [sys.executable, "-I", "-S", "-c", _FROM_SOURCE, source, "eagletui.agent.shim_main", *args]
-    directory = os.path.join(root, "code")
-    os.makedirs(directory, mode=0o700, exist_ok=True)
-    path = os.path.join(directory, hashlib.sha256(bundle.BLOB).hexdigest()[:16] + ".blob")
-    if not os.path.exists(path):
-        bundle.write_blob(path)
-        _forget_old(directory, path)
-    return [sys.executable, "-I", "-S", "-c", bundle.LOADER, path, "eagletui.agent.shim_main", *args]
-
-
-def _forget_old(directory: str, current: str) -> None:
-    """Remove the code of versions not used for a day; a running shim has read its own already."""
-    for entry in os.scandir(directory):
-        if entry.path != current and time.time() - entry.stat().st_mtime > 86400:
-            os.unlink(entry.path)
-
-
-def fork_detached(argv: List[str], stdin: int, keep: Optional[int] = None) -> int:
-    """Start a process that is nobody's child and in a session of its own. Returns the pid of the one in between, to be reaped."""
-    pid = os.fork()
-    if pid:
-        return pid
-    try:
-        os.setsid()
-        if os.fork():
-            os._exit(0)
-        nothing = os.open(os.devnull, os.O_RDWR)
-        os.dup2(stdin, 0)
-        os.dup2(nothing, 1)
-        os.dup2(nothing, 2)
-        if keep is not None:
-            os.set_inheritable(keep, True)
-        os.execv(argv[0], argv)  # noqa: S606 - an argument list, no shell
-    finally:
-        os._exit(127)
-
-
-def systemd_argv(job: str, argv: List[str], environ: Mapping[str, str]) -> List[str]:
-    """systemd-run's command line for a supervisor as the main process of a system unit of its own.
-
-    No secret, and nothing of the user's, is in it: only the interpreter, our code and the job's directory.
-    """
-    properties = (
-        "Type=exec",
-        "KillMode=mixed",
-        "TimeoutStopSec=180",
-        "LimitNOFILE=1048576",
-        "LimitMEMLOCK=infinity",
-        "LimitCORE=0",
-        "TasksMax=infinity",
-        "OOMPolicy=continue",
-        "UMask=0077",
-        "Delegate=yes",
-    )
-    out = [
-        "systemd-run",
-        "--collect",
-        "--quiet",
-        "--no-ask-password",
-        "--unit=" + unit_name(job),
-        "--description=eagletui job " + job,
-    ]
-    for item in properties:
-        out += ["-p", item]
-    for name in ("HOME", "PATH", "USER", "LOGNAME", "SHELL", "LANG"):
-        if environ.get(name):
-            out.append("--setenv=%s=%s" % (name, environ[name]))
-    return out + ["--"] + [part.replace("$", "$$") for part in argv]  # systemd-run expands $ in arguments
-
-
-def unit_name(job: str) -> str:
-    return "eagletui-%s.service" % job
-
-
-def wants_unit() -> bool:
-    """Root on a host that systemd runs: there a unit survives the end of the ssh session, a fork does not always."""
-    return os.geteuid() == 0 and os.path.isdir("/run/systemd/system")
+_LIMITS = "look at `ulimit -u`, `ulimit -n` and TasksMax of the login on the host"
 
 
 class Launch:
@@ -163,7 +72,7 @@ class Launch:
         except state_dir.StateError as error:
             raise CallError("launch", error.why, error.remedy) from None
         except OSError as error:
-            raise CallError("launch", "%s: %s" % (self._job.directory, error.strerror)) from None
+            raise CallError("launch", "%s: %s" % (self._job.directory, error.strerror), state_dir.remedy(error)) from None
         self._attempt()
 
     # --------------------------------------------------------------------------------------------------------- waiting
@@ -190,7 +99,7 @@ class Launch:
             self._call.fail("launch", error.why, error.remedy)
             return
         except OSError as error:
-            self._call.fail("launch", "%s: %s" % (error.filename or "the supervisor", error.strerror or error))
+            self._failed(error)
             return
         if self._loop.now() > self._deadline:
             self._call.fail(
@@ -237,6 +146,19 @@ class Launch:
         lines = tail_text(self._job.path("shim.log"))
         self._call.fail("launch", "the supervisor died: %s" % (lines[-1] if lines else "it left no message"))
 
+    def _failed(self, error: OSError) -> None:
+        """What the supervisor needs cannot be had; a directory in which nothing was started is taken away again."""
+        self._drop_secrets()
+        why = "%s: %s" % (error.filename or "the supervisor", error.strerror or error)
+        remedy = _LIMITS if error.errno in (errno.EAGAIN, errno.EMFILE, errno.ENFILE) else state_dir.remedy(error)
+        if not any(os.path.exists(self._job.path(name)) for name in ("state.json", "shim.log")):
+            try:
+                state_dir.remove_tree(self._job.directory)
+            except OSError:
+                pass  # an empty directory stays, which the next launch with this id uses
+        self._cancelled = True
+        self._call.fail("launch", why, remedy)
+
     # -------------------------------------------------------------------------------------------------------- starting
 
     def _start(self, lock: int) -> None:
@@ -247,16 +169,30 @@ class Launch:
                 os.unlink(self._job.path(name))
             except FileNotFoundError:
                 pass  # the usual case: this is the first try
-        if wants_unit():
-            self._start_unit(lock)
-        else:
-            self._start_fork(lock)
+        held = os.dup(lock)  # until the supervisor's process is there
+        units.find_way(self._loop, lambda way: self._start_by(way, held))
 
-    def _write_spec(self, **more: Any) -> None:
-        state_dir.write_json(self._job.path("spec.json"), dict(self._spec, **more))
+    def _start_by(self, way: units.Way, held: int) -> None:
+        waits = False
+        try:
+            if way.runner == units.PROCESS:
+                self._start_fork(held, way)
+            else:
+                self._start_unit(held, way)
+                waits = True
+        except OSError as error:
+            self._failed(error)
+        finally:
+            if not waits:
+                os.close(held)
 
-    def _start_fork(self, lock: int) -> None:
-        self._write_spec()
+    def _write_spec(self, way: units.Way, **more: Any) -> None:
+        doc = dict(self._spec, survival=way.survival, **more)
+        doc.setdefault("runner", way.runner)  # a container's is its engine
+        state_dir.write_json(self._job.path("spec.json"), {key: value for key, value in doc.items() if value is not None})
+
+    def _start_fork(self, lock: int, way: units.Way) -> None:
+        self._write_spec(way)
         read_end, write_end = os.pipe()
         try:
             argv = shim_argv(self._root, "run", self._job.directory, str(lock))
@@ -265,60 +201,22 @@ class Launch:
         finally:
             os.close(read_end)
             os.close(write_end)
-        self._secrets = {}
+        self._secrets_file, self._grace = None, 0.0
         self._loop.watch_child(between, lambda status: None)
 
-    def _start_unit(self, lock: int) -> None:
-        secrets_file = os.path.join(RUN_DIR, self._job.id + ".secrets")
-        os.makedirs(RUN_DIR, mode=0o700, exist_ok=True)
-        write_secrets(secrets_file, self._secrets)
-        self._secrets_file = secrets_file
+    def _start_unit(self, held: int, way: units.Way) -> None:
+        self._secrets_file = write_secrets(units.secrets_dir(way.runner), self._job.id, self._secrets)
         # the lock cannot be handed to a unit: it is free until the supervisor has started and taken it
         self._grace = self._loop.now() + UNIT_START
-        self._write_spec(unit=unit_name(self._job.id), secrets_file=secrets_file)
-        argv = systemd_argv(self._job.id, shim_argv(self._root, "run", self._job.directory), os.environ)
-        held = os.dup(lock)  # until systemd-run has answered
-        run_captured(self._loop, argv, self._job.path("systemd-run.err"), lambda ok: self._unit_started(ok, held))
+        self._write_spec(way, unit=units.unit_name(self._job.id), secrets_file=self._secrets_file)
+        argv = shim_argv(self._root, "run", self._job.directory)
+        argv = units.unit_argv(way.runner, self._job.id, argv, os.environ, kill.graces_of(self._spec))
+        Tool(self._loop, argv, lambda said: self._unit_started(said, held, way), UNIT_START, units.unit_environ(os.environ))
 
-    def _unit_started(self, ok: bool, held: int) -> None:
-        try:
-            said = " ".join(tail_text(self._job.path("systemd-run.err")))
-            if not ok and "already" not in said:
-                # no bus after all (a container with a bare systemd directory): the other way works everywhere
-                self._drop_secrets()
-                self._secrets_file, self._grace = None, 0.0
-                os.unlink(self._job.path("systemd-run.err"))
-                self._start_fork(held)
-        except OSError as error:
-            self._call.fail("launch", "%s: %s" % (error.filename or "the supervisor", error.strerror or error))
-            self._cancelled = True
-        finally:
+    def _unit_started(self, said: Said, held: int, way: units.Way) -> None:
+        if said.ok or "already" in said.err:  # the unit of an earlier try of this launch
             os.close(held)
-
-
-def write_secrets(path: str, secrets: Mapping[str, str]) -> None:
-    """A 0600 file in memory-backed /run, which the shim removes before it does anything else."""
-    try:
-        os.unlink(path)
-    except FileNotFoundError:
-        pass  # the usual case
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    with os.fdopen(fd, "wb") as file:
-        file.write(json.dumps({"secrets": dict(secrets)}).encode())
-
-
-def run_captured(loop: Loop, argv: List[str], errors: str, done: Any) -> None:
-    """Run a short command without waiting for it; its stderr goes to a file. ``done(True)`` when it exits with 0."""
-    fd = os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    pid = os.fork()
-    if pid == 0:
-        try:
-            nothing = os.open(os.devnull, os.O_RDWR)
-            os.dup2(nothing, 0)
-            os.dup2(nothing, 1)
-            os.dup2(fd, 2)
-            os.execvp(argv[0], argv)  # noqa: S606 - an argument list, no shell
-        finally:
-            os._exit(127)
-    os.close(fd)
-    loop.watch_child(pid, lambda status: done(status == 0))
+            return
+        # no bus after all (a container with a bare systemd directory, say): the other way works everywhere
+        self._drop_secrets()
+        units.without_unit(self._loop, way, said.why("systemd-run"), lambda other: self._start_by(other, held))

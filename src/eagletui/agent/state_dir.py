@@ -61,6 +61,21 @@ def problem(root: str) -> Optional[str]:
     return None
 
 
+_REMEDIES = {
+    errno.ENOSPC: "free space there, or set EAGLETUI_STATE on the host to a directory on another disk",
+    errno.EROFS: "set EAGLETUI_STATE on the host to a directory that can be written",
+    errno.EACCES: "set EAGLETUI_STATE on the host to a directory of yours",
+    errno.EIO: "the disk fails: look at dmesg, and set EAGLETUI_STATE on the host to a directory on another one",
+}
+_REMEDIES[errno.EDQUOT] = _REMEDIES[errno.ENOSPC]
+_REMEDIES[errno.EPERM] = _REMEDIES[errno.EACCES]
+
+
+def remedy(error: OSError) -> str:
+    """What to do about a file that cannot be written; empty where nothing general can be said."""
+    return _REMEDIES.get(error.errno or 0, "")
+
+
 def warning(root: str) -> Optional[str]:
     """What is doubtful about ``root`` without forbidding its use: a network file system (locks and punched holes)."""
     kind = filesystem(root)
