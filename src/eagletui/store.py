@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from eagletui.connection import Connection
-from eagletui.records import Alert, Eta, GpuBoard, HostInfo, HostSample, JobState, LogLine, Process, ServerView
+from eagletui.records import Alert, Eta, GpuBoard, HostInfo, HostSample, JobState, Liveness, LogLine, Process, ServerView
 
 __all__ = ["Connection", "GpuSummary", "Series", "Store"]
 
@@ -95,9 +95,9 @@ class Store:
     ``window`` the label of the window they look at. ``usual`` holds, for a job that loads, the seconds each (phase, role) took
     in earlier loads;
     ``cards_known`` is the most cards that were seen at once: an agent that was started anew does not know of one that has gone.
-    ``last_busy`` a server's last view with work in it. ``jobs_boot`` is when the job table was taken, ``jobs_seen`` when it
-    came, by this machine's monotonic clock. ``old`` are the streams (host, gpus, processes, jobs) that have sent nothing since a
-    connection was lost: what is known of them is from before.
+    ``last_busy`` a server's last view with work in it; ``liveness`` whether it works or hangs, where there is something to say.
+    ``jobs_boot`` is when the job table was taken, ``jobs_seen`` when it came, by this machine's monotonic clock. ``old`` are the
+    streams (host, gpus, processes, jobs) that have sent nothing since a connection was lost: what is known of them is from before.
     """
 
     connection: Connection = field(default_factory=Connection)
@@ -117,6 +117,7 @@ class Store:
     window: str = "1 m"
     usual: dict[str, dict[tuple[str, str | None], float]] = field(default_factory=dict)
     last_busy: dict[str, ServerView] = field(default_factory=dict)
+    liveness: dict[str, Liveness] = field(default_factory=dict)
     jobs_boot: float | None = None
     jobs_seen: float | None = None
     old: set[str] = field(default_factory=set)

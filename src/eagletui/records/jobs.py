@@ -72,7 +72,8 @@ class JobState(NamedTuple):
     signal; None is unknown, never guessed. ``started``/``ended`` are wall times, ``started_boot`` a boot time.
     ``ended_by`` names who ended it with eagletui; None when nobody did: a server that then ends has failed, whatever its status.
     ``members`` counts the live processes, ``cpu`` is their use in percent of one core, ``cpu_top`` the busiest one's, ``blocked``
-    how many of them wait in the kernel and cannot be killed (state D), ``stopped`` how many were stopped (state T), ``rss`` and ``bytes_read`` their sums. ``smoke_tokens_per_s``: the speed of the first
+    how many of them wait in the kernel and cannot be killed (state D), ``stopped`` how many were stopped (state T), ``rss`` and
+    ``bytes_read`` their sums. ``smoke_tokens_per_s``: the speed of the first
     short answer after the server was ready, ``smoke_problem`` why there was none. ``metrics_problem`` says in words why its
     metrics cannot be had; None while they can. ``member_pids`` are the members as (pid, start ticks), oldest first, at most
     `MOST_PIDS`: whose a process on a card is follows from them.

@@ -19,6 +19,7 @@ from eagletui.store import Connection, Store
 from eagletui.watch import telemetry
 from eagletui.watch.alerts import Alarms, Sign, board_signs, host_signs, job_signs
 from eagletui.watch.follow import Reader
+from eagletui.watch.liveness import judge_all, liveness_signs
 from eagletui.watch.logs import LogTails
 from eagletui.watch.servers import Servers
 
@@ -310,6 +311,7 @@ class Watch:
         if name == "jobs":
             self._servers.update(self.store.jobs.values(), push.boot)
             self._tell_ready()
+            judge_all(self.store, self._clock())
         if name in ("jobs", "processes"):
             self._repace()
         if self._began is None:
@@ -329,6 +331,7 @@ class Watch:
             yield from board_signs(self.store.gpus, self._expected)
         elif name == "jobs":
             yield from job_signs(self.store.jobs.values(), self._began or 0.0)
+            yield from liveness_signs(self.store)
 
     def _measure_clock(self, host_wall: float) -> None:
         """The host's clock minus ours. A push is late by the way here, never early: the largest of the last few is nearest."""

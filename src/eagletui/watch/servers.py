@@ -65,6 +65,7 @@ class Servers:
         for job in loading:
             phase = running_phase(job)
             self._store.track(("job", job.id, "bytes_read"), boot, job.bytes_read, LOAD_POINTS)
+            self._store.track(("job", job.id, "cpu"), boot, job.cpu, LOAD_POINTS)
             if phase is not None and phase.done is not None:
                 self._store.track(("job", job.id, f"{phase.id} {phase.role}"), boot, phase.done, LOAD_POINTS)
         names = {job.id for job in loading}
