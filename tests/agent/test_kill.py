@@ -187,6 +187,11 @@ def test_the_api_server_is_killed_and_its_workers_are_cleared(jobs: Jobs, strang
     assert jobs.over(str(spec["id"]))["rc"] == -9
 
 
+def _number(path: str) -> tuple[int, int]:
+    info = os.lstat(path)
+    return info.st_dev, info.st_ino
+
+
 def test_what_others_use_is_not_removed(tmp_path: Path) -> None:
     used, free = f"/dev/shm/psm_used{os.getpid()}", f"/dev/shm/psm_free{os.getpid()}"
     maybe = f"/dev/shm/psm_maybe{os.getpid()}"
@@ -194,7 +199,7 @@ def test_what_others_use_is_not_removed(tmp_path: Path) -> None:
         Path(path).write_bytes(b"x")
     try:
         with open(used, "rb"):
-            found = {entry.path: entry.why for entry in leftovers.find([], os.geteuid(), 0, known=[free])}
+            found = {entry.path: entry.why for entry in leftovers.find([], os.geteuid(), 0, known={free: _number(free)})}
             assert found[free] == "used"
             assert found[maybe] == "since"
             assert used not in found

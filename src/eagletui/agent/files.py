@@ -93,6 +93,10 @@ class _Reading:
         wait = call.number("wait", 0, 0, 300)
         identity = call.params.get("identity")
         self.identity = tuple(identity) if isinstance(identity, (list, tuple)) else None
+        try:
+            self.before = bytes.fromhex(call.text("before", ""))
+        except ValueError:
+            raise CallError("request", "'before' should be bytes in hexadecimal") from None
         self.until = call.loop.now() + wait
         self.pause = _POLL_FIRST
         self.timer: Any = None
@@ -114,6 +118,10 @@ class _Reading:
                 raise CallError("read %s" % self.path, why, "read it from its start", "replaced")
             floor = floor_of(fd, info.st_size)
             offset = max(floor, info.st_size + self.offset if self.offset < 0 else self.offset)
+            at = offset - len(self.before)
+            if self.before and at >= floor and offset <= info.st_size and os.pread(fd, len(self.before), at) != self.before:
+                why = "it was truncated and written anew"
+                raise CallError("read %s" % self.path, why, "read it from its start", "replaced")
             data = os.pread(fd, self.limit, offset)
         finally:
             os.close(fd)

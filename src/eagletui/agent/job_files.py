@@ -14,7 +14,7 @@ from eagletui.agent import procfs, state_dir
 from eagletui.agent.members import Origin, Scanner, here, read_origin
 
 ENDED = ("exited", "failed_to_exec", "oom")
-_LIVE_FIELDS = ("blocked", "cpu", "rss", "listening", "silent", "members", "member_pids")
+_LIVE_FIELDS = ("blocked", "stopped", "cpu", "cpu_top", "rss", "listening", "silent", "members", "member_pids")
 NEWEST = 200
 
 
@@ -75,6 +75,8 @@ class Job:
             out = _lost(stored, "lost_supervisor", "running, its exit status will be unknown: the supervisor died")
             out["health"] = stored.get("health") or ""
             out["pid"] = origin.main[0]
+        elif members and origin.main is None:
+            out = _lost(stored, "lost_supervisor", "the supervisor died while it started the job; processes of it are left")
         elif members:
             out = _lost(stored, "lost_supervisor", "the main process is gone, exit status unknown; others are left")
         else:

@@ -7,12 +7,15 @@ job        job                                   {"state", "spec" (secrets hidde
 kill_plan  job, gpu_processes [{uuid, pid}]      `kill.plan`, and "suspects": foreign pids on the job's cards
 kill       job, token, now, operator, wait       {"by": "shim" or "helper", "state", "result" (when it ended within wait)}
 remove     job                                   {}
+survival   -                                     {"runner", "survival", "limits"}: how a job would run here, what would end it,
+                                                 and of what it would have too little
 ========== ===================================== ======================================================================
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import time
 from typing import Any, Dict
 
@@ -20,7 +23,10 @@ from eagletui.agent import kill, state_dir
 from eagletui.agent.calls import Call, CallError, Handler
 from eagletui.agent.ending import CONTROL, RESULT
 from eagletui.agent.job_files import Board, Job, is_over, read_results, shim_lives
-from eagletui.agent.launch import Launch, fork_detached, shim_argv
+from eagletui.agent.launch import Launch
+from eagletui.agent.supervisor import start_helper
+from eagletui.agent.syscalls import signal_process
+from eagletui.agent.units import survival
 from eagletui.jobs.base import redact_argv, redact_env
 
 POLL = 0.1
@@ -32,8 +38,12 @@ def _root() -> str:
 
 
 def _job(call: Call, step: str) -> Job:
+    root = _root()
+    why = state_dir.problem(root)
+    if why and os.path.lexists(root):  # what others can write may name any process as a job's
+        raise CallError(step, why, "make it yours alone: chown, and chmod 700")
     try:
-        job = Job(state_dir.job_dir(_root(), call.text("job")))
+        job = Job(state_dir.job_dir(root, call.text("job")))
         if job.stored_state() is None:
             raise CallError(step, "there is no job %r on this host" % job.id, kind="absent")
     except state_dir.StateError as error:
@@ -104,25 +114,21 @@ def kill_job(call: Call) -> None:
     began = time.time()
     files = {entry["path"]: entry["why"] for entry in plan["shm"] + plan["tmp"]}
     control = {"now": now, "operator": call.params.get("operator"), "wall": began, "files": files}
+    by = "shim"
     try:
         state_dir.write_json(found.path(CONTROL), {key: value for key, value in control.items() if value is not None})
-        by = "shim"
         if not shim_lives(state):
             by = "helper"
-            _start_helper(call, found)
+            start_helper(call.loop, _root(), found.id, found.directory)
     except OSError as error:
-        raise CallError("kill", "%s: %s" % (error.filename or found.directory, error.strerror or error)) from None
+        # a full disk must not keep a job alive: its supervisor takes a signal as a kill too, only without who asked for it
+        if by == "helper" or not _ask_by_signal(state):
+            raise CallError("kill", "%s: %s" % (error.filename or found.directory, error.strerror or error)) from None
     _follow(call, found, by, began, wait)
 
 
-def _start_helper(call: Call, found: Job) -> None:
-    """The shim is dead: a process that takes its place for the kill, and outlives us."""
-    nothing = os.open(os.devnull, os.O_RDWR)
-    try:
-        between = fork_detached(shim_argv(_root(), "reap", found.directory), nothing)
-    finally:
-        os.close(nothing)
-    call.loop.watch_child(between, lambda status: None)
+def _ask_by_signal(state: Dict[str, Any]) -> bool:
+    return shim_lives(state) and signal_process(state["shim_pid"], state["shim_start"], signal.SIGTERM)
 
 
 def _follow(call: Call, found: Job, by: str, began: float, wait: float) -> None:
@@ -175,4 +181,5 @@ METHODS: Dict[str, Handler] = {
     "kill_plan": kill_plan,
     "kill": kill_job,
     "remove": remove,
+    "survival": survival,
 }

@@ -1,9 +1,10 @@
-"""What a job leaves in /dev/shm and /tmp, and who still uses it. Nothing that anybody maps or holds open is ever removed.
+"""What a job leaves in /dev/shm, /tmp and its own places for such files, and who still uses it. Nothing that anybody maps or
+holds open is ever removed.
 
-Two kinds of evidence. ``used``: members were seen to map it, have it open or have it bound (the supervisor looks now and then, so
-this is known after they died as well). ``since``: made by the job's user since its start, under a name that engines use, and
-used by nobody. Such a file may also be another engine's, caught between making and mapping it; so it is removed only
-when no other engine of any kind runs.
+Two kinds of evidence. ``used``: members were seen to map it, to write to it or to have it bound (the supervisor looks now and
+then, so this is known after they died as well, with the file's number: another file of that name is not the job's). ``since``:
+made by the job's user since its start, under a name that engines use, and used by nobody. Such a file may also be another
+engine's, caught between making and mapping it; so it is removed only when no other engine of any kind runs.
 """
 
 from __future__ import annotations
@@ -11,42 +12,63 @@ from __future__ import annotations
 import os
 import re
 import stat
-from typing import Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Set
+from typing import Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Set, Tuple
 
 from eagletui.agent import procfs
 
 SHM, TMP = "/dev/shm", "/tmp"
+PLACES: Tuple[str, ...] = (SHM, TMP)
+# where engines are told to put their sockets and temporary files
+_SAY_WHERE = ("TMPDIR", "TEMP", "TMP", "VLLM_RPC_BASE_PATH")
 # what engines and their libraries name their segments and sockets; anything else is not ours to judge
 _SHM_NAMES = re.compile(r"(psm_|sem\.mp-|sem\.loky-|nccl-|torch_|sglang_|sgl|vllm)")
-_UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
-_TMP_NAMES = re.compile(r"(%s$|vllm_dist_|sgl-)" % _UUID)
+_TMP_NAMES = re.compile(r"(vllm_dist_|sgl-)")
+_SOCKET_NAMES = re.compile(r"([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$|sgl-)")
+_TEMPORARY = re.compile(r"tmp[a-z0-9_]{8}$")  # Python's tempfile: anybody's, so only what a member was seen to use
 USED, SINCE = "used", "since"
+Number = Tuple[int, int]
+"""(device, inode)."""
 
 
 class Leftover(NamedTuple):
-    """A file that may be the job's; ``why`` is `USED` or `SINCE`."""
+    """A file that may be the job's; ``why`` is `USED` or `SINCE`, ``number`` its (device, inode)."""
 
     path: str
     size: int
     why: str
+    number: Number = (0, 0)
 
 
-def engine_name(path: str) -> bool:
-    """Whether a path is one that engines make in /dev/shm or /tmp."""
+def places(env: Mapping[str, str]) -> Tuple[str, ...]:
+    """The directories where a job with this environment leaves such files."""
+    found = list(PLACES)
+    for name in _SAY_WHERE:
+        path = env.get(name) or ""
+        if os.path.isabs(path) and os.path.isdir(path):
+            path = os.path.realpath(path)
+            if path not in found and path != "/":
+                found.append(path)
+    return tuple(found)
+
+
+def engine_name(path: str, socket: bool = True) -> bool:
+    """Whether a path is named as engines name what they make there; a ``socket``, or a file."""
     directory, name = os.path.split(path)
-    names = {SHM: _SHM_NAMES, TMP: _TMP_NAMES}.get(directory)
-    return names is not None and names.match(name) is not None
+    if directory == SHM:
+        return _SHM_NAMES.match(name) is not None
+    return (_TMP_NAMES.match(name) or (_SOCKET_NAMES.match(name) if socket else None)) is not None
 
 
-def used_paths(pids: Iterable[int]) -> Set[str]:
-    """Files below /dev/shm and /tmp that these processes map, hold open, or have bound as a socket."""
+def used_paths(pids: Iterable[int], where: Iterable[str] = PLACES, written: bool = False) -> Set[str]:
+    """Files in these directories that the processes map, hold open (``written``: for writing only), or have bound as a socket."""
     found: Set[str] = set()
+    inside = tuple(place + "/" for place in where)
     sockets = _sockets()
     for pid in pids:
         text = procfs.read_text("%s/%d/maps" % (procfs.PROC, pid), 1 << 25) or ""
         for line in text.splitlines():
             at = line.find("/")
-            if at >= 0 and line.startswith((SHM + "/", TMP + "/"), at):
+            if at >= 0 and line.startswith(inside, at):
                 found.add(line[at:])
         directory = "%s/%d/fd" % (procfs.PROC, pid)
         try:
@@ -60,9 +82,18 @@ def used_paths(pids: Iterable[int]) -> Set[str]:
                 continue  # closed meanwhile
             if path.startswith("socket:["):
                 path = sockets.get(path[8:-1], "")
-            if path.startswith((SHM + "/", TMP + "/")):
+                if path.startswith(inside):
+                    found.add(path)
+            elif path.startswith(inside) and not (written and _only_read(pid, name)):
                 found.add(path)
     return found
+
+
+def _only_read(pid: int, fd: str) -> bool:
+    for line in (procfs.read_text("%s/%d/fdinfo/%s" % (procfs.PROC, pid, fd)) or "").splitlines():
+        if line.startswith("flags:"):
+            return int(line.split()[1], 8) & os.O_ACCMODE == os.O_RDONLY
+    return True  # closed meanwhile: nothing says that it was written to
 
 
 def _sockets() -> Dict[str, str]:
@@ -71,52 +102,98 @@ def _sockets() -> Dict[str, str]:
     return {fields[6]: fields[7] for fields in (line.split(None, 7) for line in text.splitlines()[1:]) if len(fields) == 8}
 
 
-def find(pids: Iterable[int], uid: int, since: float, known: Iterable[str] = ()) -> List[Leftover]:
+def note(pids: Iterable[int], where: Iterable[str] = PLACES) -> Dict[str, Number]:
+    """{path: number} of what these processes use there now and may leave behind."""
+    found = {}
+    for path in used_paths(pids, where, written=True):
+        try:
+            info = os.lstat(path)
+        except OSError:
+            continue  # deleted, and only held open: it goes by itself
+        if _may_be_left(path, info, USED):
+            found[path] = (info.st_dev, info.st_ino)
+    return found
+
+
+def _may_be_left(path: str, info: os.stat_result, why: str) -> bool:
+    """Whether a file there is of a kind that engines leave, judged by its name and nature."""
+    socket = stat.S_ISSOCK(info.st_mode)
+    if not socket and not stat.S_ISREG(info.st_mode):
+        return False
+    if engine_name(path, socket):
+        return True
+    if why != USED:
+        return False
+    # a socket that a member has bound is its own, whatever its name; an open file in /tmp may be anything, an operator's own
+    # output too: there the name must be a temporary one
+    return socket or os.path.dirname(path) == SHM or _TEMPORARY.match(os.path.basename(path)) is not None
+
+
+def find(
+    pids: Iterable[int],
+    uid: int,
+    since: float,
+    known: Optional[Mapping[str, Number]] = None,
+    where: Iterable[str] = PLACES,
+) -> List[Leftover]:
     """The job's files that are there now. ``known`` are those its members were seen to use before, ``since`` is Unix time."""
-    members = set(pids)
-    ours = used_paths(members) | set(known)
-    others = used_paths(pid for pid in procfs.pids() if pid not in members)
+    members, where = set(pids), tuple(where)
+    ours = note(members, where)
+    others = used_paths((pid for pid in procfs.pids() if pid not in members), where)
     found: List[Leftover] = []
-    for directory in (SHM, TMP):
+    for directory in where:
         try:
             entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
         except OSError:
             continue  # no such place here
         for entry in entries:
+            path = entry.path
+            was_used = path in ours or path in (known or ())
+            if not was_used and not engine_name(path):
+                continue
             try:
                 info = entry.stat(follow_symlinks=False)
             except OSError:
                 continue  # removed meanwhile
-            if not _plain(info) or info.st_uid != uid or info.st_ctime < since or entry.path in others:
+            if info.st_uid != uid or info.st_ctime < since or path in others:
                 continue
-            # in /tmp a member's open file may be anything (an operator's own output): there the name must be an engine's too
-            if entry.path in ours and (directory == SHM or engine_name(entry.path)):
-                found.append(Leftover(entry.path, info.st_blocks * 512, USED))
-            elif engine_name(entry.path):
-                found.append(Leftover(entry.path, info.st_blocks * 512, SINCE))
+            number = (info.st_dev, info.st_ino)
+            why = USED if path in ours or (known or {}).get(path) == number else SINCE
+            if _may_be_left(path, info, why):
+                found.append(Leftover(path, info.st_blocks * 512, why, number))
     return found
 
 
-def _plain(info: os.stat_result) -> bool:
-    return stat.S_ISREG(info.st_mode) or stat.S_ISSOCK(info.st_mode)
+def remove(
+    files: Mapping[str, str],
+    uid: int,
+    where: Iterable[str] = PLACES,
+    numbers: Optional[Mapping[str, Number]] = None,
+) -> Dict[str, str]:
+    """Remove what nobody uses any more of ``{path: USED or SINCE}``. {path: "" when it has gone, else why it stays}.
 
-
-def remove(files: Mapping[str, str], uid: int) -> Dict[str, str]:
-    """Remove what nobody uses any more of ``{path: USED or SINCE}``. {path: "" when it has gone, else why it stays}."""
-    wanted = {path: why for path, why in files.items() if os.path.dirname(path) in (SHM, TMP)}
+    Only what lies in the directories ``where`` is touched; a path with a number in ``numbers`` only while it is that very file.
+    """
+    where = tuple(where)
+    wanted = {path: why for path, why in files.items() if os.path.dirname(path) in where}
     if not wanted:
         return {}
-    in_use: FrozenSet[str] = frozenset(used_paths(procfs.pids()))
+    in_use: FrozenSet[str] = frozenset(used_paths(procfs.pids(), where))
     alone = not any(engine_name(path) for path in in_use)
-    return {path: _remove(path, uid, path in in_use, why == USED or alone) for path, why in wanted.items()}
+    said = {}
+    for path, why in wanted.items():
+        said[path] = _remove(path, uid, path in in_use, why == USED or alone, (numbers or {}).get(path))
+    return said
 
 
-def _remove(path: str, uid: int, in_use: bool, sure: bool) -> str:
+def _remove(path: str, uid: int, in_use: bool, sure: bool, number: Optional[Number]) -> str:
     try:
         info = os.lstat(path)
         if in_use:
             return "in use by another process"
-        if info.st_uid != uid or not _plain(info):
+        if info.st_uid != uid or not (stat.S_ISREG(info.st_mode) or stat.S_ISSOCK(info.st_mode)):
+            return "not the job's any more"
+        if number is not None and number != (info.st_dev, info.st_ino):
             return "not the job's any more"
         if not sure:
             return "it may be another engine's"

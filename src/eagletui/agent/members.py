@@ -11,7 +11,9 @@ import os
 from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Set, Tuple
 
 from eagletui.agent import procfs
+from eagletui.agent.leftovers import PLACES
 from eagletui.agent.procfs import Stat
+from eagletui.agent.tool import running
 
 Key = Tuple[int, int]
 
@@ -19,9 +21,9 @@ Key = Tuple[int, int]
 class Origin(NamedTuple):
     """What a job's processes are recognised by; the shim keeps it in ``shim.json``.
 
-    ``main`` and ``shim`` are (pid, start), ``log`` (device, inode), ``known`` the members seen last, ``files`` those
-    in /dev/shm and /tmp that members were seen to use. ``boot_id``, ``pid_ns``
-    and ``pid1_start`` say in which boot and container the pids are meant.
+    ``main`` and ``shim`` are (pid, start), ``log`` (device, inode), ``known`` the members seen last, ``files`` the (path, device,
+    inode) in the job's ``places`` (/dev/shm, /tmp ...) that members were seen to use. ``boot_id``, ``pid_ns`` and
+    ``pid1_start`` say in which boot and container the pids are meant.
     """
 
     boot_id: str
@@ -32,12 +34,18 @@ class Origin(NamedTuple):
     log: Optional[Tuple[int, int]] = None
     cgroup: Optional[str] = None
     known: FrozenSet[Key] = frozenset()
-    files: Tuple[str, ...] = ()
+    files: Tuple[Tuple[str, int, int], ...] = ()
+    places: Tuple[str, ...] = PLACES
 
     def doc(self) -> Dict[str, Any]:
         out = dict(self._asdict())
-        out["known"], out["files"] = sorted(self.known), list(self.files)
+        out["known"] = sorted(self.known)
         return out
+
+    @property
+    def known_files(self) -> Dict[str, Tuple[int, int]]:
+        """{path: (device, inode)}."""
+        return {path: (device, inode) for path, device, inode in self.files}
 
 
 def read_origin(doc: Mapping[str, Any]) -> Origin:
@@ -60,7 +68,9 @@ def read_origin(doc: Mapping[str, Any]) -> Origin:
         pair(doc.get("log")),
         str(group) if group else None,
         known,
-        tuple(str(path) for path in doc.get("files") or ()),
+        # a supervisor of an older version noted paths only: which files they were is not known
+        tuple((str(f[0]), int(f[1]), int(f[2])) for f in doc.get("files") or () if not isinstance(f, str)),
+        tuple(str(place) for place in doc.get("places") or PLACES),
     )
 
 
@@ -116,9 +126,19 @@ class Scanner:
                 found[(pid, start)] = stat
         return found
 
+    def adopted(self) -> List[int]:
+        """The children of this process, told by the kernel in no time; empty unless we are the job's supervisor.
+
+        Besides the main process those are orphans of the job: what it has daemonised has just become our child.
+        """
+        if os.getpid() != self.origin.shim[0]:
+            return []
+        return [pid for pid in procfs.children(os.getpid()) if pid not in running()]
+
     def _closure(self, table: Mapping[int, Stat]) -> Dict[Key, Stat]:
         origin = self.origin
-        excluded = {0, 1, 2, os.getpid()}
+        # what we ask ourselves (podman, systemctl) is our child too, and none of the job's
+        excluded = {0, 1, 2, os.getpid(), *running()}
         found: Dict[Key, Stat] = {}
 
         def add(stat: Stat) -> None:

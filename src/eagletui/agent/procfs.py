@@ -69,6 +69,12 @@ def pids() -> List[int]:
         return []
 
 
+def children(pid: int) -> List[int]:
+    """The children of the process's first thread, zombies too; empty where the kernel does not tell (CONFIG_PROC_CHILDREN)."""
+    text = read_text("%s/%d/task/%d/children" % (PROC, pid, pid)) or ""
+    return [int(word) for word in text.split() if word.isdigit()]
+
+
 def parse_stat(data: bytes) -> Optional[Stat]:
     """``/proc/PID/stat``; the name may hold spaces, brackets and any byte, so it ends at the *last* bracket."""
     left, right = data.find(b"("), data.rfind(b")")

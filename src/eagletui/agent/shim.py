@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Set, Tuple
 
-from eagletui.agent import bundle, leftovers, oom, ports, procfs, state_dir, syscalls
+from eagletui.agent import bundle, groups, leftovers, oom, procfs, state_dir, syscalls
+from eagletui.agent.container import Box, command_of
 from eagletui.agent.ending import Ending, merge_result
-from eagletui.agent.job_lines import EVENTS_CAP, SAMPLES_CAP, Lines
+from eagletui.agent.job_lines import EVENTS_CAP, Lines
 from eagletui.agent.job_log import JobLog
+from eagletui.agent.kill import stuck_text
 from eagletui.agent.log_tail import DEFAULT_CAP, LogTail
 from eagletui.agent.loop import Loop, boot_now
 from eagletui.agent.members import Key, Origin, Scanner, here
+from eagletui.agent.port_watch import PortWatch
 from eagletui.agent.procfs import Stat
-from eagletui.agent.server_probe import Owner, Rules, ServerProbe
+from eagletui.agent.server_probe import Rules, ServerProbe
+from eagletui.agent.shim_container import Boxed
+from eagletui.agent.shim_server import Served
 from eagletui.agent.spawn import SpawnFailed, open_log, spawn
 from eagletui.agent.usage import Meter
 from eagletui.records import JobState, to_doc
@@ -26,15 +31,14 @@ from eagletui.records.jobs import MOST_PIDS
 
 TICK = 1.0
 LOG_TICK = 0.5
+LOG_TICK_TIGHT = 0.1  # the disk is nearly full, and the log is what fills it
 SCAN_LOADING, SCAN_READY = 3.0, 15.0
 FILES_LOADING, FILES_READY = 5.0, 30.0
 MOST_FILES = 512
-PORT_EVERY = 15.0
-BOUND_EVERY, BOUND_BYTES = 10.0, 1 << 20
-CONTROL_GROUPS = "/sys/fs/cgroup"
+BOUND_EVERY = 10.0
 
 
-class Shim(Owner):
+class Shim(Served, Boxed):
     """``directory`` is the job's, ``env`` the whole environment of the child, ``lease_fds`` stay open for as long as we live."""
 
     def __init__(self, loop: Loop, directory: str, spec: Mapping[str, Any], env: Mapping[str, str], lease_fds: List[int]) -> None:
@@ -52,20 +56,22 @@ class Shim(Owner):
         self._origin_doc: Optional[Dict[str, Any]] = None
         self._scanned = 0.0
         self._bounded = 0.0
-        self._bounded_at = 0
         self._ticks = 0
-        self._port_looked = 0.0
         self._files_looked = 0.0
-        self._address = str((spec.get("ready") or {}).get("address") or "127.0.0.1")
+        address, port = str((spec.get("ready") or {}).get("address") or "127.0.0.1"), spec.get("port")
+        self._port = PortWatch(port, address) if isinstance(port, int) else None
+        self._seen_children: Set[int] = set()
+        self._failed_writes: Dict[str, str] = {}
+        self._losses: Optional[str] = None
         self._terminate = False
         self._members: Dict[Key, Stat] = {}
         self._meter = Meter()
-        self._own_socket: Optional[int] = None
         self._oom_files: List[str] = []
         self._oom_before: Optional[int] = None
         self._oom_rose: Optional[float] = None
-        self._probe: Optional[ServerProbe] = None
-        self._f: Dict[str, Any] = {
+        self._probe = None
+        self._box = Box(loop, spec, self._container_runs, self._container_told) if spec.get("container") else None
+        self._f = {
             "id": str(spec["id"]),
             "kind": str(spec["kind"]),
             "name": str(spec.get("name") or spec["id"]),
@@ -77,11 +83,11 @@ class Shim(Owner):
             "shim_pid": self._own[0],
             "shim_start": self._own[1],
             "boot_id": self._boot_id,
-            "command": tuple(spec["argv"]),
+            "command": command_of(spec, self._log_path),
             "log": self._log_path,
             "phase": None,
         }
-        for name in ("engine", "model", "drafter", "k", "operator", "cwd", "profile"):
+        for name in ("engine", "model", "drafter", "k", "operator", "cwd", "profile", "runner", "unit", "survival"):
             self._f[name] = spec.get(name)
 
     # ------------------------------------------------------------------------------------------------------- starting
@@ -89,19 +95,34 @@ class Shim(Owner):
     def start(self) -> None:
         """Start the main process. When that fails the state says why, and `started` stays False."""
         log_fd = open_log(self._log_path)
+        self._open_to_container(log_fd)
         info = os.fstat(log_fd)
         self._events = Lines(os.path.join(self._directory, "events.jsonl"), EVENTS_CAP)
-        self._samples: Optional[Lines] = None
-        self._tail = LogTail(self._log_path, lambda data: self._log.feed(data), int(self._spec.get("log_cap") or DEFAULT_CAP))
-        group, directory, kill_file = self._own_group()
+        self._samples = None
+        self._log = JobLog(self._make_reader(), self._events, self._log_ready, self._trouble)
+        cap = int(self._spec.get("log_cap") or DEFAULT_CAP)
+        self._tail = LogTail(self._log_path, lambda data: self._log.feed(data), cap, self._log_anew)
+        group = groups.make(self._spec)
         self._scanner = Scanner(
-            Origin(self._boot_id, self._pid_ns, self._pid1, self._own, None, (info.st_dev, info.st_ino), group)
+            Origin(
+                self._boot_id,
+                self._pid_ns,
+                self._pid1,
+                self._own,
+                None,
+                (info.st_dev, info.st_ino),
+                group.path,
+                places=leftovers.places(self._env),
+            )
         )
-        self._ending = Ending(self._loop, self._directory, self._spec, self._scanner, self._kill_told, self._kill_done, kill_file)
+        self._ending = Ending(
+            self._loop, self._directory, self._spec, self._scanner, self._kill_told, self._kill_done, group.kill
+        )
         self._write_state(sync=True)
         self._write_origin()
         try:
-            pid = spawn(self._spec["argv"], str(self._spec["cwd"]), self._env, log_fd, self._lease_fds, directory)
+            argv, cwd = self._f["command"], str(self._spec["cwd"])
+            pid = spawn(argv, cwd, self._env, log_fd, self._lease_fds, group.directory, self._note_main)
         except SpawnFailed as error:
             self._f.update(state="failed_to_exec", rc=127, ended=round(time.time(), 3), detail=str(error), first_error=str(error))
             state_dir.write_json(
@@ -112,19 +133,16 @@ class Shim(Owner):
         finally:
             os.close(log_fd)
             self._env = {}  # the secrets are the child's now
-        stat = procfs.read_stat(pid)
-        main = (pid, stat.start if stat else 0)
-        self._scanner.origin = self._scanner.origin._replace(main=main)
-        self._scanner.known.add(main)
         self._main_running, self._main_pid = True, pid
+        main = self._scanner.origin.main or (pid, 0)
         server = bool(self._spec.get("server"))
         self._f.update(state="running", pid=pid, pid_start=main[1], members=1, health="loading" if server else None)
-        self._write_origin()
         self._write_state(sync=True)
         self._oom_files = oom.counters(pid)
         self._oom_before = oom.kills(self._oom_files)
-        self._log = JobLog(self._make_reader(), self._events, self._log_ready, self._trouble)
         self._log.note({"kind": "started", "text": "pid %d" % pid})
+        if self._box is not None:
+            self._box.start()
         if server and isinstance(self._spec.get("port"), int):
             self._probe = ServerProbe(self._loop, self._rules(), self, lambda: bool(self._f.get("listening")))
             self._probe.start()
@@ -133,20 +151,13 @@ class Shim(Owner):
         self._loop.call_later(LOG_TICK, self._log_tick)
         self._loop.call_later(TICK, self._tick)
 
-    def _own_group(self) -> Any:
-        """(control group of the job, its directory to move the child to, its cgroup.kill), in a unit; else Nones."""
-        if not self._spec.get("unit"):
-            return None, None, None
-        group = procfs.cgroup(os.getpid())
-        if not group or group == "/":
-            return None, None, None
-        directory = CONTROL_GROUPS + group + "/job"
-        try:
-            os.mkdir(directory)
-        except OSError:
-            return group, None, None  # no delegation: the unit's group is the job's, and holds us as well
-        kill_file = directory + "/cgroup.kill"
-        return group + "/job", directory, kill_file if os.path.exists(kill_file) else None
+    def _note_main(self, pid: int) -> None:
+        """Before the program may run: whoever comes after us must know which process it is."""
+        stat = procfs.read_stat(pid)
+        main = (pid, stat.start if stat else 0)
+        self._scanner.origin = self._scanner.origin._replace(main=main)
+        self._scanner.known.add(main)
+        self._write_origin()
 
     def _make_reader(self) -> Any:
         if not self._spec.get("engine"):
@@ -168,14 +179,15 @@ class Shim(Owner):
 
     def _log_tick(self) -> None:
         more = self._tail.poll()
-        if self._tail.offset - self._bounded_at >= BOUND_BYTES:
+        if self._tail.due:
             self._bound_log()
         if self._terminate:
             self._terminate = False
-            self._ending.begin(False, "SIGTERM to the supervisor", {})
+            # asked again while it is under way: a person does not want to wait
+            self._ending.begin(self._ending.active, _STOPPED if self._spec.get("unit") else "SIGTERM to the supervisor", {})
         else:
             self._ending.look()
-        self._loop.call_later(0 if more else LOG_TICK, self._log_tick)
+        self._loop.call_later(0 if more else LOG_TICK_TIGHT if self._tail.tight else LOG_TICK, self._log_tick)
 
     def _tick(self) -> None:
         self._loop.call_later(TICK, self._tick)
@@ -186,15 +198,19 @@ class Shim(Owner):
             bundle.BLOB = b""  # only an agent launches
             syscalls.give_back_memory()
         every = SCAN_READY if self._f.get("health") == "ready" else SCAN_LOADING
-        if now - self._scanned >= every or not self._main_running:
+        adopted = set(self._scanner.adopted())
+        if now - self._scanned >= every or not self._main_running or adopted - self._seen_children:
             self._members, self._scanned = self._scanner.scan(), now
         else:
             self._members = self._scanner.refresh()
+        self._seen_children = adopted
         usage = self._meter.look(self._members, now)
         self._f.update(
             members=usage.members,
             member_pids=_pids(self._members),
             blocked=usage.blocked,
+            stopped=usage.stopped,
+            cpu_top=usage.cpu_top,
             rss=usage.rss,
             cpu=usage.cpu,
             bytes_read=usage.bytes_read,
@@ -202,7 +218,9 @@ class Shim(Owner):
             log_floor=self._tail.floor or None,
         )
         self._f["silent"] = max(0.0, float(int(time.time() - self._tail.mtime))) if self._tail.mtime else None
-        self._look_at_port(now)
+        if self._port is not None:
+            self._port.look(self._members, now)
+            self._f["listening"] = self._port.listening
         if now - self._files_looked >= (FILES_READY if self._f.get("health") == "ready" else FILES_LOADING):
             self._files_looked = now
             self._note_files()
@@ -210,18 +228,31 @@ class Shim(Owner):
         if now - self._bounded >= BOUND_EVERY:
             self._bound_log()
         self._log_fields()
+        self._f.update(log=self._tail.place(), troubles=self._troubles())
         for name, doc in list(self._unwritten.items()):
             self._keep(name, doc)
         self._write_state()
         self._write_origin()
-        if not self._main_running and not self._members and not self._ending.active:
+        if not self._main_running and not self._members and not self._ending.active and self._ending.settle():
             self._finish()
 
     def _bound_log(self) -> None:
-        self._bounded, self._bounded_at = self._loop.now(), self._tail.offset
+        self._bounded = self._loop.now()
         self._tail.bound()
-        if self._tail.warning:
-            self._trouble(self._tail.warning)
+
+    def _note(self, text: str) -> None:
+        self._log.note({"kind": "notice", "text": text})
+
+    def _log_anew(self, what: str) -> None:
+        """Somebody, or we, cut the log: said where the log's meaning is kept, for nothing in it tells."""
+        self._log.note({"kind": "notice", "text": what})
+
+    def _troubles(self) -> Tuple[str, ...]:
+        """What needs a person although the job goes on."""
+        port = self._port.stranger if self._port is not None else None
+        files = next(iter(self._failed_writes.values()), None)
+        box = "container: " + self._box.stays if self._box is not None and self._box.stays else None
+        return tuple(text for text in (self._tail.trouble, port, files, self._losses, box) if text)
 
     def _log_fields(self) -> None:
         ending = self._ending.active or self._killed
@@ -234,29 +265,11 @@ class Shim(Owner):
 
     def _note_files(self) -> None:
         """Remember what members use in /dev/shm and /tmp: when they were killed nobody else can tell whose it was."""
-        used = {path for path in leftovers.used_paths(pid for pid, _ in self._members) if os.path.exists(path)}
-        known = [path for path in self._scanner.origin.files if path not in used and os.path.exists(path)]
-        self._scanner.origin = self._scanner.origin._replace(files=tuple((sorted(used) + known)[:MOST_FILES]))
-
-    def _look_at_port(self, now: float) -> None:
-        """Whether a member listens. The kernel's table costs 10 ms to read: only when somebody answers there, and rarely then."""
-        port = self._f.get("port")
-        if not isinstance(port, int):
-            return
-        if self._own_socket is None:
-            if not ports.answers(port, self._address):
-                self._f["listening"] = False
-                return
-        elif now - self._port_looked < PORT_EVERY:
-            return
-        self._port_looked = now
-        inodes = ports.listening_inodes(port)
-        if self._own_socket not in inodes:
-            self._own_socket = None
-            for inode in inodes:
-                if any(ports.holds_socket(pid, {inode}) for pid, _ in self._members):
-                    self._own_socket = inode
-        self._f["listening"] = self._own_socket is not None
+        origin = self._scanner.origin
+        used = leftovers.note((pid for pid, _ in self._members), origin.places)
+        known = [entry for entry in origin.files if entry[0] not in used and os.path.lexists(entry[0])]
+        files = sorted((path, number[0], number[1]) for path, number in used.items()) + known
+        self._scanner.origin = origin._replace(files=tuple(files[:MOST_FILES]))
 
     def _look_for_oom(self, now: float) -> None:
         count = oom.kills(self._oom_files)
@@ -272,68 +285,31 @@ class Shim(Owner):
                 found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             except ChildProcessError:
                 return
-            if found is None or found.si_pid == self._main_pid:
+            if found is None or self._loop.watches(found.si_pid):
                 return
-            os.waitpid(found.si_pid, os.WNOHANG)
+            pid, status = os.waitpid(found.si_pid, os.WNOHANG)
+            if self._box is not None:
+                self._box.reaped(pid, status)
 
-    # --------------------------------------------------------------------------------------------- what the server says
-
-    def _log_ready(self) -> None:
-        if self._probe is not None:
-            self._probe.log_says_ready()
-
-    def server_ready(self) -> None:
-        self._f["health"] = "ready"
-        self._f["ready_seconds"] = round(boot_now() - self._f["started_boot"], 2)
-        self._log.note({"kind": "ready", "text": "answers on port %d" % self._f["port"]})
-        self._samples = Lines(os.path.join(self._directory, "samples.jsonl"), SAMPLES_CAP)
-        self._log_fields()
-        self._write_state(sync=True)
-
-    def server_model(self, name: str, max_model_len: Optional[int]) -> None:
-        self._f["served_model"] = name
-        if max_model_len is not None:
-            self._f["max_model_len"] = max_model_len
-
-    def server_smoke(self, result: Dict[str, Any]) -> None:
-        self._f["smoke_tokens_per_s"] = result.get("tokens_per_s")
-        self._f["smoke_seconds"] = result.get("seconds")
-        fields: Dict[str, Any] = {"smoke_tokens_per_s": result.get("tokens_per_s"), "smoke_seconds": result.get("seconds")}
-        if result.get("problem"):
-            fields["smoke_problem"] = self._f["smoke_problem"] = result["problem"]
-        merge_result(self._directory, {key: value for key, value in fields.items() if value is not None})
-        self._log.note(dict({"kind": "smoke"}, **result))
-
-    def server_metrics(self, text: bytes, boot: float, wall: float) -> None:
-        from eagletui.engines.metrics import MetricsError, server_sample
-
-        try:
-            sample = server_sample(text, boot, wall, self._f.get("k"), self._spec.get("engine"))
-            if sample is None or (sample.running is None and sample.generated_tokens is None):
-                self.server_no_metrics("no numbers: its metrics page has none of vLLM or SGLang")
-                return
-            self._f["metrics_problem"] = None
-            if self._samples is not None:
-                self._samples.append(to_doc(sample))
-        except MetricsError as error:
-            self.server_no_metrics("no numbers: %s" % error)
-        except OSError as error:
-            self._trouble("samples.jsonl: %s" % (error.strerror or error))
-
-    def server_no_metrics(self, why: str) -> None:
-        self._f["metrics_problem"] = why
-
-    def server_silent(self, why: Optional[str]) -> None:
-        self._f["detail"] = None if why is None else "does not answer: %s" % why
+    # --------------------------------------------------------------------------------------------------- what goes wrong
 
     def _trouble(self, text: str) -> None:
         """Something about the supervision itself, which the job survives."""
-        if self._f.get("detail") != text:
-            self._f["detail"] = text
+        self._losses = "files: " + text
 
     # --------------------------------------------------------------------------------------------------------- ending
 
     def _main_ended(self, status: int) -> None:
+        if self._box is not None:
+            self._box.client_ended(status, self._over)
+            return
+        rc: Optional[int] = None
+        if status >= 0:
+            rc = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+        self._over(rc)
+
+    def _over(self, rc: Optional[int], oom_told: bool = False, note: Optional[str] = None) -> None:
+        """The main process has ended with this status (None: unknown)."""
         self._main_running = False
         if self._probe is not None:
             self._probe.stop()
@@ -341,14 +317,13 @@ class Shim(Owner):
             if not self._tail.poll():
                 break
         self._log_fields()
-        rc: Optional[int] = None
-        if status >= 0:
-            rc = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+        self._container_ended(note)
         self._look_for_oom(self._loop.now())
         # a SIGKILL that nobody of us sent, right after the kernel counted a kill for memory here
-        killed_for_memory = rc == -9 and self._oom_rose is not None and not self._ending.active and self._ending.by is None
+        killed_for_memory = rc in (-9, 137) and self._oom_rose is not None and not self._ending.active and self._ending.by is None
         if killed_for_memory and self._oom_rose is not None and self._loop.now() - self._oom_rose > 15:
             killed_for_memory = False
+        killed_for_memory = killed_for_memory or (oom_told and not self._ending.active)
         self._members = self._scanner.scan()
         wall = round(time.time(), 3)
         self._f.update(
@@ -385,7 +360,7 @@ class Shim(Owner):
         if self._members and not self._ending.active:
             self._f["detail"] = _left_behind(self._members)
         self._write_state(sync=True)
-        if not self._members and not self._ending.active:
+        if not self._members and not self._ending.active and self._ending.settle():
             self._finish()
 
     def _kill_told(self, text: str) -> None:
@@ -398,7 +373,7 @@ class Shim(Owner):
 
     def _kill_done(self, stuck: List[Stat]) -> None:
         if stuck:
-            self._f["detail"] = "cannot be ended: " + "; ".join("pid %d (%s)" % (s.pid, s.state) for s in stuck[:8])
+            self._f["detail"] = "cannot be ended: " + "; ".join(stuck_text(stat) for stat in stuck[:8])
             self._write_state(sync=True)
             return
         self._f["ended_by"] = self._ending.by or "request"
@@ -410,19 +385,21 @@ class Shim(Owner):
         """No process of the job is left: judge it, write the last state, end."""
         from eagletui.jobs.kinds import kind
 
-        if self._tail.poll() or self._unwritten:
-            return  # the log is not read to its end, or the disk is full: the next tick comes here again
+        if self._tail.poll() or self._unwritten or (self._box is not None and not self._box.clear()):
+            return  # not read to its end, the disk is full, or the container is being removed: the next tick comes here again
         self._log.finish()
         self._log_fields()
         killed = self._killed
-        self._f.update(members=0, member_pids=(), blocked=None, cpu=None, rss=None, silent=None)
+        self._f.update(members=0, member_pids=(), blocked=None, stopped=None, cpu=None, cpu_top=None, rss=None, silent=None)
         if self._f["state"] in ("stopping", "running"):
             self._f["state"] = "exited"
         if self._f.get("health") is not None and (killed or self._f["health"] == "stopping"):
             self._f["health"] = "gone"
         if self._f.get("detail") and not killed and str(self._f["detail"]).startswith(_LEFT):
             self._f["detail"] = None
-        self._f["log_size"] = self._tail.size
+        self._f.update(log_size=self._tail.size, log=self._tail.place(), troubles=self._troubles())
+        if str(self._f["log"]).startswith("/proc/"):
+            self._f["log"] = None  # deleted: it goes with us
         ok, why = kind(str(self._spec["kind"])).verdict(self._spec, self._f, killed)
         if not self._safely("result.json", lambda: merge_result(self._directory, {"ok": ok, "why": why})):
             return
@@ -458,12 +435,14 @@ class Shim(Owner):
         try:
             write()
         except OSError as error:
-            self._f["detail"] = "%s cannot be written: %s" % (what, error.strerror or error)
+            self._failed_writes[what] = "files: %s cannot be written: %s" % (what, error.strerror or error)
             return False
+        self._failed_writes.pop(what, None)
         return True
 
 
 _LEFT = "left behind: "
+_STOPPED = "a stop of its unit (systemctl stop, or the host's shutdown)"
 
 
 def _left_behind(members: Mapping[Key, Stat]) -> str:

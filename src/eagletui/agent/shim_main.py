@@ -14,7 +14,7 @@ import sys
 import time
 from typing import Any, Dict, List, Optional
 
-from eagletui.agent import leases, ports, state_dir, syscalls
+from eagletui.agent import groups, leases, limits, ports, state_dir, syscalls
 from eagletui.agent.loop import Loop
 
 _NOT_FOR_THE_JOB = (
@@ -96,6 +96,7 @@ def _run(directory: str, lock_fd: Optional[int], complaints: _Complaints) -> int
             return 1  # another supervisor has the job
     os.set_inheritable(lock_fd, False)
     syscalls.set_name("eagletui-shim")
+    limits.ours()
     held = _take_leases(directory, spec)
     if held is None:
         return 1
@@ -144,7 +145,10 @@ def _secrets(spec: Dict[str, Any]) -> Dict[str, str]:
         raise state_dir.StateError("the secrets cannot be read: %s" % error.strerror) from None
     with os.fdopen(fd, "rb") as file:
         text = file.read()
-    doc = json.loads(text.decode("utf-8")) if text else {}
+    if not text:
+        # a launch that was cut here must not become a job without its token; sent again, it starts
+        raise state_dir.StateError("the launching agent died before it had handed over the secrets")
+    doc = json.loads(text.decode("utf-8"))
     return {str(name): str(value) for name, value in (doc.get("secrets") or {}).items()}
 
 
@@ -212,7 +216,7 @@ def _reap(directory: str, complaints: _Complaints) -> int:
         state_dir.write_json(path, state, sync=False)
 
     def done(stuck: List[Any]) -> None:
-        for key in ("blocked", "cpu", "rss", "listening", "silent", "member_pids"):
+        for key in ("blocked", "stopped", "cpu", "cpu_top", "rss", "listening", "silent", "member_pids"):
             state.pop(key, None)
         state.update(members=len(stuck), ended=state.get("ended") or round(time.time(), 3))
         if stuck:
@@ -223,20 +227,42 @@ def _reap(directory: str, complaints: _Complaints) -> int:
             state["health"] = "gone"
             state["ended_by"] = ending.by or "request"
             state["detail"] = "ended by %s; its supervisor had died" % state["ended_by"]
-        state_dir.write_json(path, state)
-        loop.stop()
+        try:
+            state_dir.write_json(path, state)
+        except OSError as error:
+            complaints.write("state.json cannot be written: %s\n" % (error.strerror or error))
 
-    ending = Ending(loop, directory, job.spec, scanner, told, done)
+    kill_file = groups.found(scanner.origin.cgroup).kill
+    ending = Ending(loop, directory, job.spec, scanner, told, done, kill_file)
     ending.look()
 
+    held: Dict[str, int] = {}
+
     def again() -> None:
+        """Until the last has gone: one that the kernel holds keeps the port and the cards, so we keep their leases for it."""
+        loop.call_later(0.25 if ending.active else 1.0, again)
+        _keep_leases(directory, job.spec, held)
         ending.look()
-        loop.call_later(0.25, again)
+        if not ending.active and not scanner.scan() and ending.settle():
+            loop.stop()
 
     if ending.active:
         again()
         loop.run()
     return 0
+
+
+def _keep_leases(directory: str, spec: Dict[str, Any], held: Dict[str, int]) -> None:
+    """Take those of the job's leases that nobody has: its main process may have held them, and it may be the first to go."""
+    root = os.path.dirname(os.path.dirname(directory))
+    wanted = spec.get("leases") or {}
+    holder = {"job": spec.get("id"), "operator": spec.get("operator"), "since": round(time.time(), 3)}
+    for name in leases.names(wanted.get("port"), wanted.get("gpus") or ()):
+        if name not in held:
+            try:
+                held[name] = leases.take(root, [name], holder)[0]
+            except (leases.LeaseTaken, OSError):
+                pass  # a process of the job still holds it, or the next job has it already
 
 
 def _start() -> int:

@@ -6,7 +6,9 @@ import errno
 import json
 import os
 import signal
-from typing import Mapping, Optional, Sequence
+from typing import Callable, Mapping, Optional, Sequence
+
+from eagletui.agent import limits
 
 
 class SpawnFailed(Exception):
@@ -25,16 +27,29 @@ def spawn(
     log_fd: int,
     keep: Sequence[int] = (),
     cgroup: Optional[str] = None,
+    announce: Optional[Callable[[int], None]] = None,
 ) -> int:
     """Fork and exec; returns the pid once the program runs. ``keep`` are descriptors it inherits (the leases).
 
-    ``cgroup`` is a control group's directory the process moves to first. Raises `SpawnFailed`; then nothing is left.
+    ``cgroup`` is a control group's directory the process moves to first. ``announce(pid)`` is called before the program may
+    run: should we die before that has been noted, it never runs. Raises `SpawnFailed`; then nothing is left.
     """
     read_end, write_end = os.pipe()
+    may_run, let_run = os.pipe()
     pid = os.fork()
     if pid == 0:
-        _child(argv, cwd, env, log_fd, keep, cgroup, write_end)
+        os.close(let_run)
+        _child(argv, cwd, env, log_fd, keep, cgroup, write_end, may_run)
     os.close(write_end)
+    os.close(may_run)
+    try:
+        if announce is not None:
+            announce(pid)
+        os.write(let_run, b"x")
+    except BrokenPipeError:
+        pass  # it has failed already, and says why below
+    finally:
+        os.close(let_run)  # also when announcing failed: then it ends by itself
     told = b""
     while True:
         part = os.read(read_end, 65536)
@@ -57,11 +72,15 @@ def _child(
     keep: Sequence[int],
     cgroup: Optional[str],
     write_end: int,
+    may_run: int,
 ) -> None:
     """In the child: becomes the program, or tells why not and ends."""
     step = "session"
     try:
         os.setsid()
+        if not os.read(may_run, 1):
+            os._exit(127)  # the supervisor has died, and nobody would know of us
+        limits.the_jobs()
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         for number in signal.valid_signals() if hasattr(signal, "valid_signals") else range(1, signal.NSIG):
             if number not in (signal.SIGKILL, signal.SIGSTOP):

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 from eagletui.commands.desk import Desk
 from eagletui.commands.find import is_live
-from eagletui.hosts.base import Chunk, HostError
+from eagletui.hosts.base import Chunk, FileMark, HostError
 from eagletui.records import JobState
 
 PIECE = 65536
 MOST_BACK = 64 << 20
 WAIT = 20.0
+MOVED = 3.0
+"""Seconds within which a job's supervisor has told that its log was moved."""
+_MARK = 64
 
 
 async def last_lines(desk: Desk, job: JobState, lines: int) -> tuple[bytes, Chunk]:
@@ -38,26 +42,62 @@ async def last_lines(desk: Desk, job: JobState, lines: int) -> tuple[bytes, Chun
 async def from_there_on(desk: Desk, job: JobState, last: Chunk) -> AsyncIterator[bytes]:
     """What is written behind ``last``, as it comes; ends when the job has ended and all of it has been read.
 
-    A lost connection is waited for; what was given back to the disk meanwhile is told in a line of its own.
+    A lost connection is waited for. What happened to the log meanwhile - given back to the disk, truncated, replaced, moved - is
+    told in a line of its own.
     """
     assert job.log is not None
-    offset, identity = last.offset + len(last.data), (last.dev, last.inode)
+    path, offset, identity, before = job.log, last.offset + len(last.data), (last.dev, last.inode), last.data[-_MARK:]
     while True:
         state = desk.store.jobs.get(job.id)
         over = state is None or not is_live(state)
+        if state is not None and state.log:
+            path = state.log  # it has been moved: the same file under another name
         try:
-            chunk = await desk.session.read(job.log, offset, PIECE, 0.0 if over else WAIT, identity)
+            chunk = await desk.session.read(path, offset, PIECE, 0.0 if over else WAIT, FileMark(*identity, before))
         except HostError as error:
-            if error.kind in ("absent", "replaced"):
+            if error.kind not in ("absent", "replaced"):
+                if not error.retry:
+                    raise
+                await desk.session.wait_online(3600.0)
+                continue
+            if state is None:
                 return  # the job's record was removed, and its log with it
-            if not error.retry:
-                raise
-            await desk.session.wait_online(3600.0)
+            if await _has_moved(desk, job.id, path):
+                continue
+            if error.kind == "absent":
+                yield b"\n... the log is gone ...\n"
+                return
+            first = await desk.session.read(path, 0, 1)
+            what = b"truncated and written anew" if (first.dev, first.inode) == identity else b"replaced by another file"
+            yield b"\n... the log was %s; this is its start ...\n" % what
+            offset, identity, before = 0, (first.dev, first.inode), b""
+            continue
+        if chunk.size < offset:
+            yield b"\n... the log was truncated; it begins anew ...\n"
+            offset, before = 0, b""
             continue
         if chunk.offset > offset:
             yield b"\n... %d bytes were given back to the disk before they were read ...\n" % (chunk.offset - offset)
+            before = b""
         offset = chunk.offset + len(chunk.data)
         if chunk.data:
+            before = (before + chunk.data)[-_MARK:]
             yield chunk.data
         elif over:
             return
+
+
+async def _has_moved(desk: Desk, job: str, path: str) -> bool:
+    """Whether the job's supervisor tells, in a moment, that the log has another name now."""
+    changed = asyncio.Event()
+    unlisten = desk.store.listen(lambda topic: changed.set() if topic == "jobs" else None)
+    try:
+        async with asyncio.timeout(MOVED):
+            while (state := desk.store.jobs.get(job)) is not None and is_live(state) and state.log == path:
+                changed.clear()
+                await changed.wait()
+    except TimeoutError:
+        return False  # it lies where it lay, and is another file
+    finally:
+        unlisten()
+    return state is not None and state.log is not None and state.log != path

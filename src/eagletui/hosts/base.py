@@ -63,6 +63,20 @@ class HttpAnswer(NamedTuple):
     body: bytes
 
 
+class FileMark(tuple[int, int]):
+    """(device, inode) of a file that is read on, and in ``before`` the last bytes that were read, up to the offset asked for.
+
+    By those a file that was cut to nothing and written anew, beyond that offset, is told from one that grew.
+    """
+
+    before: bytes
+
+    def __new__(cls, dev: int, inode: int, before: bytes = b"") -> FileMark:
+        made = super().__new__(cls, (dev, inode))
+        made.before = before
+        return made
+
+
 Listener = Callable[[Push], None]
 
 

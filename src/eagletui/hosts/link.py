@@ -17,7 +17,7 @@ from eagletui.agent import frames
 from eagletui.agent.frames import BadFrame, Decoder, Frame
 from eagletui.agent.patch import apply
 from eagletui.hosts import bootstrap, modules
-from eagletui.hosts.base import Chunk, Doc, Forward, HostError, HttpAnswer, Listener, Push, Transport
+from eagletui.hosts.base import Chunk, Doc, FileMark, Forward, HostError, HttpAnswer, Listener, Push, Transport
 from eagletui.records import BadRecord, HostInfo, from_doc
 
 log = logging.getLogger("eagletui.link")
@@ -335,6 +335,8 @@ class Link:
         params: Doc = {"path": path, "offset": offset, "limit": limit, "wait": wait}
         if identity is not None:
             params["identity"] = list(identity)
+            if isinstance(identity, FileMark) and identity.before:
+                params["before"] = identity.before.hex()
         result, body = await self._ask("read", params, b"", REQUEST_SECONDS + wait)
         return _chunk(result, body)
 

@@ -148,9 +148,12 @@ class Log(Page):
         return newest[0] if newest else None
 
     def refresh_topics(self, topics: frozenset[str]) -> None:
+        job = self.job
         if "jobs" in topics and self.window is None and self._wanted() is not None:
             self.shown = None  # its log may be known by now
             self.redraw()
+        elif "jobs" in topics and self.window is not None and job is not None and job.log:
+            self.window.go_on_at(job.log)
         super().refresh_topics(topics)
 
     def on_hide(self) -> None:

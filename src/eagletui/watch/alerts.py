@@ -234,6 +234,17 @@ def job_signs(jobs: Iterable[JobState], since: float) -> Iterator[Sign]:
             yield Sign(f"job:{job.id}", "bad", f"{job.name} {why}{cause}", "open its log (7, enter)", "job")
         elif job.health == "ready" and job.detail and job.detail.startswith("does not answer"):
             yield Sign(f"job:{job.id}:silent", "bad", f"{job.name} {job.detail}", "open its log (7, enter)", "job")
+        if job.ended is None:
+            for trouble in job.troubles:
+                subject = trouble.partition(":")[0]
+                yield Sign(f"job:{job.id}:{subject}", "warn", f"{job.name} - {trouble}", _REMEDIES.get(subject, ""), "job")
+
+
+_REMEDIES = {
+    "log": "make room on its disk, or leave the log where it is: the job's directory is in its facts (7, enter, i)",
+    "port": "end that process, or launch on another port",
+    "files": "make room on the disk of the state directory",
+}
 
 
 def _failure(job: JobState) -> str | None:

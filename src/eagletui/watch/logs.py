@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 from eagletui.engines.bars import parse_bar
 from eagletui.engines.stream import Line, LineSplitter, records_of
-from eagletui.hosts.base import Chunk, Doc, HostError
+from eagletui.hosts.base import Chunk, Doc, FileMark, HostError
 from eagletui.records import LogLine
 from eagletui.store import Store
 from eagletui.watch.follow import Reader
@@ -28,6 +28,8 @@ BEHIND = 4 * PIECE
 """Bytes between a follower and the end of the file from which on it jumps to the end."""
 LONGEST = 1 << 20
 """How far back the start of a line is looked for; a longer one is cut there."""
+_MARK = 64
+"""Bytes before the end of the window by which a file that was written anew is told from one that grew."""
 _LINE_END = re.compile(rb"[\r\n]")
 
 
@@ -89,6 +91,7 @@ class LogWindow:
         self.opened = False
         self.revision = 0
         self._identity: tuple[int, int] | None = None
+        self._last = b""
         self._splitter = LineSplitter()
         self._epoch = 0
 
@@ -143,16 +146,23 @@ class LogWindow:
         self._epoch += 1
         return self._epoch
 
-    async def _read(self, offset: int, limit: int = PIECE, wait: float = 0.0) -> Chunk:
+    async def _read(self, offset: int, limit: int = PIECE, wait: float = 0.0, before: bytes = b"") -> Chunk:
+        identity = None if self._identity is None else FileMark(*self._identity, before)
         try:
-            return await self._reader.read(self.path, offset, limit, wait, self._identity)
+            return await self._reader.read(self.path, offset, limit, wait, identity)
         except HostError as error:
             if error.kind != "replaced":
                 raise
-            self._identity = None
+            was, self._identity = self._identity, None
             chunk = await self._reader.read(self.path, 0, PIECE)
-            self._restart(chunk, "the log was replaced by another file; this is its start")
+            same = was == (chunk.dev, chunk.inode)
+            what = "was truncated and written anew" if same else "was replaced by another file"
+            self._restart(chunk, f"the log {what}; this is its start")
             raise _Moved from None
+
+    def go_on_at(self, path: str) -> None:
+        """The log has another name now: the same file was moved, or has only a descriptor's name any more."""
+        self.path = path
 
     def _seen(self, chunk: Chunk) -> None:
         self._identity = (chunk.dev, chunk.inode)
@@ -180,12 +190,14 @@ class LogWindow:
     def _clear(self, at: int) -> None:
         self.lines, self._starts = [], []
         self.start = self.end = at
+        self._last = b""
         self._splitter = LineSplitter(at)
         self.revision += 1
 
     def _feed(self, data: bytes) -> int:
         added = self._add((raw[0], line) for raw in self._splitter.feed(data) for line in lines_of(raw))
         self.end = self._splitter.offset
+        self._last = (self._last + data[-_MARK:])[-_MARK:]
         self.revision += 1 if data else 0
         return added
 
@@ -249,7 +261,7 @@ class LogWindow:
         """
         epoch = self._epoch
         try:
-            chunk = await self._read(self.end, PIECE, wait)
+            chunk = await self._read(self.end, PIECE, wait, self._last)
         except _Moved:
             return len(self.lines)
         if epoch != self._epoch:
@@ -258,7 +270,7 @@ class LogWindow:
         if chunk.size < self.end:
             return await self._truncated()
         if chunk.offset > self.end:
-            lost = chunk.offset - self.end
+            lost, self._last = chunk.offset - self.end, b""
             self._add((raw[0], line) for raw in self._splitter.finish() for line in lines_of(raw))
             self._splitter = LineSplitter(chunk.offset)
             self._add([(chunk.offset, note(chunk.offset, f"{lost:,} bytes before this have been given back to the disk"))])
@@ -299,7 +311,7 @@ class LogWindow:
             keep -= 1
         at = self._starts[keep]
         del self.lines[keep:], self._starts[keep:]
-        self.end = at
+        self.end, self._last = at, b""
         self._splitter = LineSplitter(at)
         self._move()  # a piece on its way belongs behind what was just given up
 
@@ -389,6 +401,9 @@ class LogTails:
     async def _follow(self, job: str) -> None:
         window = LogWindow(self._reader, await self._path(job), TAIL)
         while True:
+            state = self._store.jobs.get(job)
+            if state is not None and state.log:
+                window.go_on_at(state.log)
             try:
                 await window.follow(self._wait)
                 self._publish(job, window.shown())
