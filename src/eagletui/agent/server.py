@@ -31,6 +31,9 @@ _HOMES: Dict[str, str] = {
     "search": "eagletui.agent.search",
     "http": "eagletui.agent.http",
     "processes": "eagletui.agent.procs",
+    "stacks": "eagletui.agent.stacks",
+    "leftovers": "eagletui.agent.leftovers_api",
+    "facts": "eagletui.agent.facts.gather",
 }
 _OTHERS = "eagletui.agent.jobs_api"  # all other methods
 

@@ -134,6 +134,12 @@ def _remove(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("job", metavar="JOB", help=JOB)
 
 
+def _leftovers(parser: argparse.ArgumentParser) -> None:
+    _connection(parser)
+    parser.add_argument("--remove", action="store_true", help="remove what is listed, as far as nobody uses it")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
+
+
 def _profiles(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", metavar="TARGET", help="the host whose profiles are meant; it is not connected to")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
@@ -152,6 +158,7 @@ VERBS = (
     Verb("logs", "print the end of a job's log, and follow it", "eagletui.cli.logs", _logs),
     Verb("kill", "end a job, and prove that ports and memory are free again", "eagletui.cli.jobs", _kill),
     Verb("remove", "delete the record and the log of a job that has ended", "eagletui.cli.jobs", _remove),
+    Verb("leftovers", "list what ended jobs left in shared memory and /tmp, and remove it", "eagletui.cli.leftovers", _leftovers),
     Verb("profiles", "list the profiles that can be launched on a host", "eagletui.cli.jobs", _profiles),
     Verb("phases", "read an engine's log: phases, progress, ready or failed", "eagletui.cli.phases", _phases),
     Verb("doctor", "check what works between here and a host, and say how to mend the rest", "eagletui.cli.doctor", _with_json),

@@ -9,6 +9,7 @@ from typing import Protocol
 from eagletui.doctor.facts import Asker, gather
 from eagletui.doctor.findings import Finding
 from eagletui.doctor.host_checks import judge_host
+from eagletui.doctor.leftover_checks import judge_leftovers
 from eagletui.doctor.ssh_checks import judge_ssh
 from eagletui.doctor.terminal import judge_terminal, look
 from eagletui.hosts.base import HostError
@@ -28,7 +29,7 @@ def examine_client() -> list[Finding]:
 
 async def examine_host(host: Asker, expected_cards: int | None = None) -> list[Finding]:
     """Findings on a connected host."""
-    return judge_host(await gather(host), expected_cards)
+    return [*judge_host(await gather(host), expected_cards), *await judge_leftovers(host)]
 
 
 async def examine(
