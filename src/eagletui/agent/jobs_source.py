@@ -1,4 +1,4 @@
-"""The stream ``jobs``: ``{job id: JobState document}``, from the files that the shims write."""
+"""The stream ``jobs``: ``{job id: JobState document}``, from the files that the shims write, and servers that were found."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 from typing import Any, Dict, Optional
 
 from eagletui.agent import state_dir
+from eagletui.agent.adopt.observer import Observer
 from eagletui.agent.job_files import Board
 from eagletui.agent.loop import Timer
 from eagletui.agent.source import Context, Source
@@ -13,32 +14,45 @@ from eagletui.jobs.base import redact_argv
 
 
 class JobsSource(Source):
-    """Looks every ``interval`` seconds: a stat for each live job, nothing for ended ones."""
+    """Looks every ``interval`` seconds: a stat for each live job, nothing for ended ones.
+
+    The first document comes when the host's processes have been looked at for servers that eagletui did not start.
+    """
 
     name = "jobs"
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
-        self._board = Board(state_dir.locate(os.environ))
+        root = state_dir.locate(os.environ)
+        self._board = Board(root)
+        self._observer = Observer(context.loop, root, context.log)
+        self._observer.on_first = self._look
         self._timer: Optional[Timer] = None
         self._interval = 1.0
         self._told: Dict[str, str] = {}
 
     def start(self, interval: float, params: Dict[str, Any]) -> None:
         self._interval = max(0.1, interval)
-        self.stop()
         self._look()
 
     def stop(self) -> None:
+        """Nobody watches: the children that read logs end with it."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._observer.stop()
 
     def _look(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         self._timer = self.context.loop.call_later(self._interval, self._look)
         found = self._board.look()
         if self._board.problems != self._told:
             self._told = dict(self._board.problems)
             for job, why in self._told.items():
                 self.context.log("job %s: %s" % (job, why))
-        self.context.publish({job: dict(doc, command=redact_argv(doc.get("command") or [])) for job, doc in found.items()})
+        others = self._observer.look(found)
+        if self._observer.complete:
+            docs = {job: dict(doc, command=redact_argv(doc.get("command") or [])) for job, doc in found.items()}
+            docs.update(others)
+            self.context.publish(docs)

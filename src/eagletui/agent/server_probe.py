@@ -70,8 +70,9 @@ class ServerProbe:
         self._model: Optional[str] = None
         self._paths: List[str] = []
 
-    def start(self) -> None:
-        self._later(self._rules.poll, self._look)
+    def start(self, delay: Optional[float] = None) -> None:
+        """Look for the first time after ``delay`` seconds, or after the pause that it makes between two looks."""
+        self._later(self._rules.poll if delay is None else delay, self._look)
 
     def stop(self) -> None:
         self._stopped = True

@@ -15,7 +15,7 @@ from eagletui.agent.procfs import read_stat
 
 _NUMBERS_ARE_COMMON = ("x86_64", "aarch64", "riscv64", "ppc64le", "s390x")  # 424 and 434 since the tables were merged
 _PIDFD_SEND_SIGNAL, _PIDFD_OPEN = 424, 434
-_PR_SET_CHILD_SUBREAPER, _PR_SET_NAME = 36, 15
+_PR_SET_CHILD_SUBREAPER, _PR_SET_NAME, _PR_SET_PDEATHSIG = 36, 15, 1
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2
 _libc: Any = None
 
@@ -42,6 +42,17 @@ def become_subreaper() -> bool:
     """Have orphaned descendants become our children, so that we reap them and know they are the job's."""
     libc = _c()
     return libc is not None and libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+
+
+def load() -> None:
+    """Have the C library at hand: a child just forked had better not load it."""
+    _c()
+
+
+def die_with_parent() -> None:
+    """Have the kernel end this process when its parent does. Call `load` before the fork."""
+    if _libc is not None:
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def set_name(name: str) -> None:

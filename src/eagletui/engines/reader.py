@@ -343,6 +343,11 @@ class LogReader:
     def engine(self) -> Optional[str]:
         return self._state.engine or self._state.hint
 
+    @property
+    def zero_stamp(self) -> Optional[float]:
+        """The log's own stamp (local time, in seconds) that phases are counted from; None while reading live, or before one."""
+        return None if self._live else self._zero
+
     def pending_progress(self) -> Optional[Event]:
         """The tick that tqdm is showing now: it has no line end until the next one comes. It is not consumed."""
         pending = clean(self._lines.pending)

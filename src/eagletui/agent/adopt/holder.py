@@ -28,8 +28,9 @@ class Holder(NamedTuple):
     """What holds a server, and so what ends it for good.
 
     ``kind`` is process, systemd, docker or podman. ``unit`` is the systemd unit, of the user's own manager when ``unit_uid`` is
-    that user's id. ``container`` is the whole id of the container, ``name`` its name where /proc tells it. ``cgroup`` is the
-    path of its control group: the unit's or container's, whose processes are all the server's; None for a mere process.
+    that user's id. ``container`` is the whole id of the container, ``name`` its name where /proc tells it, ``owner`` the user
+    whose (rootless) engine it belongs to when that is not root. ``cgroup`` is the path of its control group: the unit's or
+    container's, whose processes are all the server's; None for a mere process.
     """
 
     kind: str = PROCESS
@@ -38,6 +39,7 @@ class Holder(NamedTuple):
     container: Optional[str] = None
     name: Optional[str] = None
     cgroup: Optional[str] = None
+    owner: Optional[int] = None
 
 
 def paths_of(text: str) -> Dict[str, str]:
@@ -82,7 +84,7 @@ def holder_of(stat: Stat, chain: Sequence[Stat]) -> Holder:
     container = container_in(paths) or _by_ancestors(chain)
     if container is not None and (own is None or own.container != container.container):
         # when we are in that container ourselves its engine is out of reach: here it is a process like any other
-        return container._replace(name=_name_of(container, chain))
+        return _monitored(container, chain)
     unit = unit_in(paths)
     if unit is not None and unit.cgroup is not None and _is_main(stat, chain, unit.cgroup):
         return unit
@@ -101,12 +103,13 @@ def _by_ancestors(chain: Sequence[Stat]) -> Optional[Holder]:
     return None
 
 
-def _name_of(container: Holder, chain: Sequence[Stat]) -> Optional[str]:
-    """conmon has the container's name in its argv; docker's shim has not."""
+def _monitored(container: Holder, chain: Sequence[Stat]) -> Holder:
+    """With what podman's monitor shows: the container's name in its argv, and by its user whose engine it is."""
     for ancestor in chain:
         if ancestor.comm == "conmon":
-            return _option(procfs.argv(ancestor.pid), "-n")
-    return container.name
+            uid = procfs.uid_of(ancestor.pid)
+            return container._replace(name=_option(procfs.argv(ancestor.pid), "-n"), owner=uid or None)
+    return container
 
 
 def _option(argv: List[str], name: str) -> Optional[str]:

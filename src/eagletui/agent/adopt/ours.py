@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Iterable, List, Mapping, Optional, Set, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Set
 
 from eagletui.agent import procfs
 from eagletui.agent.adopt.finder import Group
-from eagletui.agent.adopt.holder import Holder
+from eagletui.agent.adopt.holder import DOCKER, PODMAN, Holder
 from eagletui.agent.members import Key
 
 _SHIM = "eagletui.agent.shim_main"
@@ -22,7 +22,8 @@ class Ours:
         self._keys: Set[Key] = set()
         self._shims: Set[Key] = set()
         self._holders: Set[str] = set()
-        self._logs: Set[Tuple[int, int]] = set()
+        self._logs: Set[str] = set()
+        self._awaited: Dict[str, float] = {}  # engine -> when a job was started in a container that is not known yet
         for job in jobs:
             if job.get("state") not in LIVE and not job.get("members"):
                 continue
@@ -31,11 +32,15 @@ class Ours:
                     (self._keys if pid == "pid" else self._shims).add((job[pid], job[start]))
             self._keys.update((int(pid), int(start)) for pid, start in job.get("member_pids") or ())
             self._holders.update(str(job[name]) for name in ("unit", "container") if job.get(name))
-            try:
-                info = os.stat(str(job.get("log") or ""))
-                self._logs.add((info.st_dev, info.st_ino))
-            except OSError:
-                pass  # no log yet: the job is known by its processes
+            if job.get("log"):
+                self._logs.add(str(job["log"]))
+            runner, began = job.get("runner"), job.get("started_boot")
+            if runner in (DOCKER, PODMAN) and not job.get("container") and isinstance(began, (int, float)):
+                self._awaited[str(runner)] = min(float(began), self._awaited.get(str(runner), float(began)))
+
+    def knows(self, key: Key) -> bool:
+        """Whether a process is one of these jobs'."""
+        return key in self._keys
 
     def holds(self, group: Group, holder: Holder) -> bool:
         """Whether a group of processes belongs to one of these jobs."""
@@ -44,8 +49,11 @@ class Ours:
             return True
         if holder.unit in self._holders or holder.container in self._holders:
             return True
-        if self._logs and not self._logs.isdisjoint(procfs.fd_inodes(group.head.pid).values()):
+        if not self._logs.isdisjoint(procfs.fd_paths(group.head.pid).values()):
             return True
+        began = self._awaited.get(holder.kind)
+        if began is not None and group.head.start / procfs.CLOCK_TICKS >= began - 1.0:
+            return True  # most likely that job's container; if it is not, it is found once that one is known
         directory = shim_directory(group)
         return directory is not None and os.path.dirname(os.path.dirname(directory)) == self._root
 

@@ -1,0 +1,104 @@
+"""All servers that were found, while the jobs of the host are watched: looked for, followed, and kept a while once ended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
+
+from eagletui.agent import adopt
+from eagletui.agent.adopt.found import Found, found_of
+from eagletui.agent.adopt.ours import Ours, shim_directory
+from eagletui.agent.loop import Loop, Timer
+from eagletui.agent.procfs import Stat
+
+if TYPE_CHECKING:
+    from eagletui.agent.adopt.watched import Watched
+
+LOOK_EVERY = 5.0
+KEPT = 600.0
+"""Seconds that a server which has ended stays in the table."""
+
+
+class Observer:
+    """``root`` is our state directory; ``on_first`` is called once the first look is complete. `stop` ends all children."""
+
+    def __init__(self, loop: Loop, root: str, log: Callable[[str], None]) -> None:
+        self._loop, self._root, self._log = loop, root, log
+        self._finder = adopt.shared_finder()
+        self._watched: Dict[str, Watched] = {}
+        self._jobs: Mapping[str, Mapping[str, Any]] = {}
+        self._turns: Optional[Iterator[None]] = None
+        self._timer: Optional[Timer] = None
+        self._due = float("-inf")
+        self.complete = False
+        self.on_first: Callable[[], None] = lambda: None
+
+    def look(self, jobs: Mapping[str, Mapping[str, Any]]) -> Dict[str, Dict[str, Any]]:
+        """A turn: {id: `JobState` document} of what was found. ``jobs`` are eagletui's own, which must not come twice."""
+        self._jobs = jobs
+        now = self._loop.now()
+        if self._turns is None and now >= self._due:
+            self._turns = self._finder.turns()
+            self._step(True)
+        for one in list(self._watched.values()):
+            self._loop.guard("the server %s" % one.found.id, lambda w=one: w.tick(now))  # type: ignore[misc]
+            if one.over is not None and now - one.over > KEPT:
+                one.close()
+                del self._watched[one.found.id]
+        return {name: one.document() for name, one in self._watched.items()}
+
+    def _step(self, at_once: bool = False) -> None:
+        """A slice of the look at all processes; the loop has its turn between two."""
+        self._timer = None
+        if self._turns is None:
+            return
+        for _ in self._turns:
+            self._timer = self._loop.call_later(0, self._step)
+            return
+        self._turns = None
+        self._due = self._loop.now() + LOOK_EVERY
+        self._sort_out()
+        if not self.complete:
+            self.complete = True
+            if not at_once:
+                self.on_first()
+
+    def _sort_out(self) -> None:
+        ours = Ours(self._root, self._jobs.values())
+        seen: List[str] = []
+        for group in self._finder.groups():
+            found = found_of(group)
+            if ours.holds(group, found.holder):
+                continue
+            seen.append(found.id)
+            known = self._watched.get(found.id)
+            if known is None or known.over is not None:
+                if known is not None:
+                    known.close()
+                self._watched[found.id] = self._new(found, group.chain)
+                directory = shim_directory(group)
+                if directory is not None:
+                    self._watched[found.id].note("a job of another eagletui (%s)" % directory)
+            else:
+                known.renew(found, group.chain)
+        for name, one in list(self._watched.items()):
+            if name in seen or one.over is not None:
+                continue
+            if any(ours.knows(key) for key in one.found.members):
+                one.close()  # it has turned out to be a job of ours
+                del self._watched[name]
+            else:
+                one.ended()
+
+    def _new(self, found: Found, chain: Tuple[Stat, ...]) -> "Watched":
+        from eagletui.agent.adopt.watched import Watched  # grammar, probe and logs: most hosts have no such server
+
+        return Watched(self._loop, found, chain, self._log)
+
+    def stop(self) -> None:
+        """Nobody looks any more: nothing is sampled, no child is left."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._turns = None
+        for one in self._watched.values():
+            one.close()
+        self._watched.clear()
