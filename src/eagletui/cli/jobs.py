@@ -42,7 +42,7 @@ async def _jobs(options: argparse.Namespace) -> int:
         if options.json:
             print_json(target=options.target, jobs=[as_plain(job) for job in jobs])
         else:
-            print("\n".join(_table(jobs)) or "no jobs")
+            print("\n".join((*_table(jobs), *_threats(jobs))) or "no jobs")
     return Exit.OK
 
 
@@ -55,6 +55,13 @@ def _table(jobs: Iterable[JobState]) -> list[str]:
         why = "; ".join(part for part in (job.first_error or job.detail, *complaints(job)) if part)
         rows.append((job.id, job.name, job_words(job), started, took, text.fold(f"{what}  {text.clean(why)}".rstrip(), 100)))
     return table(rows) if len(rows) > 1 else []
+
+
+def _threats(jobs: Iterable[JobState]) -> Iterator[str]:
+    """What would end a job that runs, although nobody asked for it."""
+    for job in jobs:
+        if is_live(job) and job.survival:
+            yield text.clean(f"! {job.name}: {job.survival}")
 
 
 # ----------------------------------------------------------------------------------------------------------------- kill

@@ -45,6 +45,8 @@ async def _launch(options: argparse.Namespace) -> int:
             return Exit.OK
         secrets = {name: os.environ.get(name) or await _asked(name) for name in plan.secrets}
         state = await launch(desk, plan, secrets)
+        if state.survival and state.survival not in plan.warnings:
+            say(f"warning: {state.survival}")
         if options.wait and state.state != "failed_to_exec":
             state = await _followed(desk, state)
         return _told(options, state)
@@ -75,9 +77,11 @@ def _show(options: argparse.Namespace, plan: LaunchPlan) -> None:
         shown = {key: plan.spec.get(key) for key in ("name", "engine", "model", "drafter", "k", "port", "gpus", "cwd")}
         print_json(
             target=options.target, job=plan.job, **shown, command=list(plan.command), env=plan.env, secrets=list(plan.secrets),
-            missing=list(plan.missing), warnings=list(plan.warnings),
+            missing=list(plan.missing), warnings=list(plan.warnings), runs_as=plan.runs_as or None,
         )  # fmt: skip
         return
+    if plan.runs_as:
+        say(f"runs as {plan.runs_as}")
     print(text.clean(f"cd {shlex.quote(str(plan.spec['cwd']))}"))
     for name, value in plan.env.items():
         shown_value = "(from your environment)" if name in plan.secrets else shlex.quote(value)

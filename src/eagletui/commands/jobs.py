@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from eagletui import profiles as stored
 from eagletui.commands.desk import Desk, may_change
 from eagletui.commands.gpu_return import CardsBefore, cards_before, memory_back
+from eagletui.commands.survival import prospect
 from eagletui.config import Notice
 from eagletui.engines.command import parse_command
 from eagletui.hosts.base import HostError
@@ -42,7 +43,7 @@ class LaunchPlan(NamedTuple):
 
     ``job`` is the id it will have. ``command`` and ``env`` are as they may be shown: without the values of secrets. ``secrets``
     are the names that the profile asks for, ``missing`` those without a value in this machine's environment. ``warnings`` do
-    not forbid the launch.
+    not forbid the launch. ``runs_as`` says in words how the host would run it.
     """
 
     profile: Profile
@@ -53,6 +54,7 @@ class LaunchPlan(NamedTuple):
     secrets: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    runs_as: str = ""
 
 
 # ------------------------------------------------------------------------------------------------------------- profiles
@@ -105,6 +107,7 @@ async def plan_launch(desk: Desk, profile: Profile) -> LaunchPlan:
             why += f" ({board.problem})"
         raise _config("launch", why, "change the profile") from None
     spec["operator"] = desk.operator
+    ahead = await prospect(desk)
     env = {**redact_env(spec["env"]), **dict.fromkeys(profile.secrets, HIDDEN)}
     return LaunchPlan(
         profile,
@@ -114,7 +117,8 @@ async def plan_launch(desk: Desk, profile: Profile) -> LaunchPlan:
         env,
         profile.secrets,
         tuple(name for name in profile.secrets if not os.environ.get(name)),
-        tuple(_warnings(desk, profile, spec, cards)),
+        (*_warnings(desk, profile, spec, cards), *ahead.warnings),
+        ahead.runs_as if spec.get("container") is None else "",
     )
 
 

@@ -8,6 +8,7 @@ from eagletui.records import JobState
 from eagletui.screens.words import alert_line, job_progress, job_state
 from eagletui.store import Store
 from eagletui.text import MISSING, clean, duration, number, plural, size
+from eagletui.views.runners import runs_as
 from eagletui.widgets.dialog import Reader
 from eagletui.widgets.paint import Line, folded
 
@@ -86,6 +87,8 @@ def _facts(job: JobState) -> list[tuple[str, str]]:
         ("first error", job.first_error),
         ("detail", job.detail),
         ("ready after", None if job.ready_seconds is None else duration(job.ready_seconds)),
+        ("runs as", runs_as(job)),
+        ("could end it", job.survival),
         ("processes", None if job.members is None else number(job.members)),
         ("memory", None if job.rss is None else size(job.rss)),
         ("log", None if job.log is None else f"{job.log} ({size(job.log_size)})"),

@@ -196,6 +196,8 @@ class LaunchForm(Sheet[None]):
         for warning in self.plan.warnings:
             pieces = folded(clean(warning, 400), width - 2)
             out += [[("! " if at == 0 else "  ", "warn"), (piece, "warn")] for at, piece in enumerate(pieces)]
+        if self.plan.runs_as:
+            out.append([("runs as ", "dim"), (clean(self.plan.runs_as, 200), "")])
         out.append([("command and environment", "head"), ("   pgup pgdn scroll", "dim")])
         out += [[(piece, "")] for piece in folded(clean(shlex.join(self.plan.command), 1 << 16), max(10, width - 2))]
         for name, value in sorted(self.plan.env.items()):
