@@ -9,7 +9,7 @@ import os
 import time
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
-from eagletui.agent import kill, leftovers, state_dir
+from eagletui.agent import kill, leftovers, levers, state_dir
 from eagletui.agent.loop import Loop
 from eagletui.agent.members import Scanner
 from eagletui.agent.procfs import Stat
@@ -18,7 +18,10 @@ CONTROL, RESULT = "control.json", "result.json"
 
 
 class Ending:
-    """``told(detail)`` is called as it goes, ``done(stuck)`` when no member is left or none can be ended."""
+    """``told(detail)`` is called as it goes, ``done(stuck)`` when no member is left or none can be ended.
+
+    ``refused`` then says why what holds the server did not stop it; its processes were not signalled.
+    """
 
     def __init__(
         self,
@@ -36,7 +39,10 @@ class Ending:
         self._files: Dict[str, str] = {}
         self._count = 0
         self._began = 0.0
+        self._stuck = False
+        self._unwritten: Optional[Dict[str, Any]] = None
         self.by: Optional[str] = None
+        self.refused: Optional[str] = None
 
     @property
     def active(self) -> bool:
@@ -63,24 +69,46 @@ class Ending:
         self._count = len(members)
         # what they use in this moment is theirs for sure; afterwards nobody can tell
         started = float((state_dir.read_json(os.path.join(self._directory, "state.json")) or {}).get("started") or time.time())
-        for entry in leftovers.find([pid for pid, _ in members], os.geteuid(), started, self._scanner.origin.files):
+        for entry in kill.job_files(self._scanner.origin, members, started, self._spec.get("uid")):
             if entry.why == leftovers.USED:
                 self._files[entry.path] = entry.why
         graces = kill.graces_of(self._spec)
-        self._ladder = kill.Ladder(self._loop, self._scanner, graces, self._told, self._ended, self._cgroup_kill)
+        what = levers.of_spec(self._spec)
+        lever = None if what is None else levers.Lever(self._loop, what, graces.main)
+        self._ladder = kill.Ladder(self._loop, self._scanner, graces, self._told, self._ended, self._cgroup_kill, lever)
         self._ladder.start(now)
 
     def _ended(self, stuck: List[Stat]) -> None:
         denied = self._ladder.denied if self._ladder is not None else {}
-        self._ladder = None
+        self.refused = self._ladder.refused if self._ladder is not None else None
+        self._ladder, self._stuck = None, bool(stuck)
+        self._tell(stuck, denied, self.refused)
+
+    def settle(self) -> bool:
+        """No member is left any more: what could not be ended before has gone. False while the outcome cannot be written."""
+        if self._stuck:
+            self._stuck = False
+            self._tell([], {})
+        elif self._unwritten is not None:
+            self._write(self._unwritten)
+        return self._unwritten is None
+
+    def _tell(self, stuck: List[Stat], denied: Mapping[int, str], refused: Optional[str] = None) -> None:
         gone = max(0, self._count - len(stuck))
-        result: Dict[str, Any] = kill.release(self._spec, stuck, denied, gone, self._files)
+        result: Dict[str, Any] = kill.release(self._spec, stuck, denied, gone, self._files, self._scanner.origin, refused)
         result["seconds"] = round(self._loop.now() - self._began, 2)
         result["wall"] = round(time.time(), 3)
         if self.by:
             result["operator"] = self.by
-        merge_result(self._directory, result)
+        self._write(result)
         self._done(stuck)
+
+    def _write(self, result: Dict[str, Any]) -> None:
+        try:
+            merge_result(self._directory, result)
+            self._unwritten = None
+        except OSError:
+            self._unwritten = result  # a full disk: `settle` tries again
 
 
 def merge_result(directory: str, fields: Mapping[str, Any]) -> None:

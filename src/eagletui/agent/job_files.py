@@ -11,7 +11,7 @@ import time
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from eagletui.agent import procfs, state_dir
-from eagletui.agent.members import Origin, Scanner, here, read_origin
+from eagletui.agent.members import Named, Origin, Scanner, here, read_origin
 
 ENDED = ("exited", "failed_to_exec", "oom")
 _LIVE_FIELDS = ("blocked", "stopped", "cpu", "cpu_top", "rss", "listening", "silent", "members", "member_pids")
@@ -48,7 +48,9 @@ class Job:
     def scanner(self) -> Optional[Scanner]:
         """Finds the job's processes; None when they cannot be of this boot and container, or nothing is known of them."""
         origin = self.origin()
-        return Scanner(origin) if origin is not None and where(origin) is None else None
+        if origin is None or where(origin) is not None:
+            return None
+        return Named(origin) if self.spec.get("only") else Scanner(origin)
 
     def state(self) -> Optional[Dict[str, Any]]:
         """What is true now, as a `JobState` document; None before the job was started."""

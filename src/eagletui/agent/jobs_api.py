@@ -4,7 +4,8 @@
 launch     spec, secrets                         `JobState`; the same id again answers with the same job
 jobs       -                                     {"jobs": {id: JobState}, "problems": {id: why}}
 job        job                                   {"state", "spec" (secrets hidden), "result", "exit", "directory"}
-kill_plan  job, gpu_processes [{uuid, pid}]      `kill.plan`, and "suspects": foreign pids on the job's cards
+kill_plan  job, gpu_processes [{uuid, pid}]      `kill.plan`, "suspects": foreign pids on the job's cards, "lever", "adopted",
+                                                 "only" (processes that were named one by one), "note"
 kill       job, token, now, operator, wait       {"by": "shim" or "helper", "state", "result" (when it ended within wait)}
 remove     job                                   {}
 survival   -                                     {"runner", "survival", "limits"}: how a job would run here, what would end it,
@@ -19,7 +20,7 @@ import signal
 import time
 from typing import Any, Dict
 
-from eagletui.agent import kill, state_dir
+from eagletui.agent import endings, kill, levers, state_dir
 from eagletui.agent.calls import Call, CallError, Handler
 from eagletui.agent.ending import CONTROL, RESULT
 from eagletui.agent.job_files import Board, Job, is_over, read_results, shim_lives
@@ -61,8 +62,15 @@ def jobs(call: Call) -> None:
 
 
 def job(call: Call) -> None:
-    found = _job(call, "job")
+    wanted = call.text("job")
     try:
+        if endings.is_ours(wanted):
+            told = endings.look(_root(), wanted)
+            told["state"]["command"] = redact_argv(told["state"].get("command") or [])
+            told["spec"]["argv"] = redact_argv(told["spec"].get("argv") or [])
+            call.reply(told)
+            return
+        found = _job(call, "job")
         spec = found.spec
         spec["env"] = redact_env(spec.get("env") or {})
         spec["argv"] = redact_argv(spec.get("argv") or [])
@@ -73,44 +81,72 @@ def job(call: Call) -> None:
         raise CallError("job", error.why, error.remedy) from None
 
 
-def _plan(found: Job, step: str) -> Dict[str, Any]:
+def _target(call: Call, step: str) -> endings.Target:
+    """What is to be ended: a job, a server that was found, or named processes."""
+    wanted = call.text("job")
+    if endings.is_ours(wanted):
+        return endings.target(_root(), wanted)
+    found = _job(call, step)
     try:
         state = found.state() or {}
         scanner = found.scanner()
         if scanner is None:
             raise CallError(step, str(state.get("detail") or "nothing is known of its processes"), "there is nothing to end")
-        plan = kill.plan(found.spec, state, scanner)
+        return endings.Target(found.spec, state, scanner)
     except state_dir.StateError as error:
         raise CallError(step, error.why, error.remedy) from None
+
+
+def _plan(what: endings.Target, step: str) -> Dict[str, Any]:
+    plan = kill.plan(what.spec, what.state, what.scanner)
     if not plan["processes"]:
-        raise CallError(step, "no process of job %s runs" % found.id, "there is nothing to end", kind="absent")
-    return plan
+        raise CallError(step, "no process of job %s runs" % what.spec.get("id"), "there is nothing to end", kind="absent")
+    return endings.described(plan, what)
 
 
 def kill_plan(call: Call) -> None:
-    found = _job(call, "kill plan")
-    plan = _plan(found, "kill plan")
+    what = _target(call, "kill plan")
+    plan = _plan(what, "kill plan")
     members = {process["pid"] for process in plan["processes"]}
-    given = call.params.get("gpu_processes") or []
-    on_cards = [p for p in given if isinstance(p, dict) and p.get("uuid") in plan["gpus"]]
+    given = [p for p in call.params.get("gpu_processes") or [] if isinstance(p, dict)]
+    if endings.is_ours(str(plan["job"])):  # nobody has leased cards for it: they are those that its processes are on
+        plan["gpus"] = sorted({str(p.get("uuid")) for p in given if p.get("pid") in members})
+    on_cards = [p for p in given if p.get("uuid") in plan["gpus"]]
     plan["gpu_pids"] = sorted({p["pid"] for p in on_cards if p.get("pid") in members})
-    plan["suspects"] = [p for p in on_cards if p.get("pid") not in members]
+    # whoever else is on its cards is nobody's business when single processes are ended
+    plan["suspects"] = [] if plan["only"] else [p for p in on_cards if p.get("pid") not in members]
     for process in plan["processes"]:
         process["command"] = " ".join(redact_argv(process["command"].split(" ")))
-    call.reply(plan)
+    lever = levers.of_spec(what.spec)
+    if lever is None:
+        call.reply(plan)
+    else:
+        levers.look(call.loop, lever, lambda note: call.reply(dict(plan, **({"note": note} if note else {}))))
 
 
 def kill_job(call: Call) -> None:
-    found = _job(call, "kill")
+    wanted = call.text("job")
     token, now = call.text("token", ""), bool(call.params.get("now"))
     wait = call.number("wait", 0, 0, 600)
-    plan = _plan(found, "kill")
-    state = found.state() or {}
-    under_way = state.get("state") == "stopping"
-    if token != plan["token"] and not (now and under_way):
-        raise CallError(
-            "kill", "the job's processes are not those that were shown", "look at the new list and confirm again", kind="replaced"
-        )
+    what = _target(call, "kill")
+    plan = _plan(what, "kill")
+    try:
+        state = endings.under_way(_root(), wanted) or {} if endings.is_ours(wanted) else what.state
+        under_way = state.get("state") == "stopping"
+        if token != plan["token"] and not (now and under_way):
+            raise CallError(
+                "kill",
+                "the job's processes are not those that were shown",
+                "look at the new list and confirm again",
+                kind="replaced",
+            )
+        found = _job(call, "kill") if not endings.is_ours(wanted) else endings.directory(_root(), wanted)
+        if endings.is_ours(wanted) and not under_way:
+            found = endings.prepare(_root(), wanted, what, call.params.get("operator"))
+    except state_dir.StateError as error:
+        raise CallError("kill", error.why, error.remedy) from None
+    except OSError as error:
+        raise CallError("kill", "%s: %s" % (error.filename or "endings", error.strerror or error)) from None
     began = time.time()
     files = {entry["path"]: entry["why"] for entry in plan["shm"] + plan["tmp"]}
     control = {"now": now, "operator": call.params.get("operator"), "wall": began, "files": files}

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
+import time
+from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
 
 from eagletui.agent import leftovers, ports, procfs, syscalls
+from eagletui.agent.levers import Lever
 from eagletui.agent.loop import Loop, boot_now
-from eagletui.agent.members import Key, Scanner
+from eagletui.agent.members import Key, Origin, Scanner
 from eagletui.agent.procfs import Stat
 
 POLL = 0.1
 RESCAN = 0.5
+SWEEP = 0.05
 
 
 class Graces(NamedTuple):
@@ -26,7 +29,7 @@ class Graces(NamedTuple):
     kill: float = 30.0
 
 
-GRACES = {"serve": Graces(60, 15, 30), "train": Graces(120, 30, 30), "build": Graces(10, 5, 5)}
+GRACES = {"serve": Graces(60, 15, 30), "train": Graces(120, 30, 30), "build": Graces(10, 5, 5), "foreign": Graces(30, 5, 10)}
 
 
 def graces_of(spec: Mapping[str, Any]) -> Graces:
@@ -74,7 +77,7 @@ def plan(spec: Mapping[str, Any], state: Mapping[str, Any], scanner: Scanner) ->
     order = sorted(members, key=lambda key: (key != main, key[1], key[0]))
     port = spec.get("port")
     started = float(state.get("started") or 0)
-    files = leftovers.find([pid for pid, _ in members], os.geteuid(), started, scanner.origin.files) if started else []
+    files = job_files(scanner.origin, members, started, spec.get("uid")) if started else []
     on_port = ports.listeners(port, [pid for pid, _ in members]) if isinstance(port, int) else []
     boot = state.get("started_boot")
     return {
@@ -87,7 +90,7 @@ def plan(spec: Mapping[str, Any], state: Mapping[str, Any], scanner: Scanner) ->
         "port": port,
         "listening": bool(on_port),
         "shm": [entry._asdict() for entry in files if entry.path.startswith(leftovers.SHM)],
-        "tmp": [entry._asdict() for entry in files if entry.path.startswith(leftovers.TMP)],
+        "tmp": [entry._asdict() for entry in files if not entry.path.startswith(leftovers.SHM)],
         "uptime": None if boot is None or not members else max(0.0, boot_now() - float(boot)),
         "cost": state.get("ready_seconds"),
         "operator": state.get("operator"),
@@ -95,10 +98,24 @@ def plan(spec: Mapping[str, Any], state: Mapping[str, Any], scanner: Scanner) ->
     }
 
 
+def job_files(origin: Origin, members: Iterable[Key], started: float, uid: Optional[int] = None) -> List[leftovers.Leftover]:
+    """What the job has in its places for shared memory and temporary files now. ``started`` is its Unix time, ``uid`` whose the
+    files are (by default ours)."""
+    pids = [pid for pid, _ in members]
+    return leftovers.find(pids, os.geteuid() if uid is None else uid, started, origin.known_files, origin.places)
+
+
+LEVER, MAIN, ALL, KILL = -1, 0, 1, 2
+SETTLE = 10.0
+"""Seconds after a lever has done its work, until what is left is signalled."""
+
+
 class Ladder:
     """SIGTERM to the main process; grace; SIGTERM to all members; grace; SIGKILL to all, again and again until none is left.
 
-    ``report(text)`` is called as it goes; ``done(members that cannot be ended)`` once. `hurry` skips to SIGKILL.
+    With a ``lever`` that comes first: what holds the processes is told to stop them. ``report(text)`` is called as it goes;
+    ``done(members that cannot be ended)`` once. `hurry` skips to SIGKILL. `refused` says why a lever that alone may end a
+    server did not; then nothing is signalled unless `hurry` asks for it.
     """
 
     def __init__(
@@ -109,11 +126,14 @@ class Ladder:
         report: Callable[[str], None],
         done: Callable[[List[Stat]], None],
         cgroup_kill: Optional[str] = None,
+        lever: Optional[Lever] = None,
     ) -> None:
         self._loop, self._scanner, self._graces = loop, scanner, graces
         self._report, self._done = report, done
-        self._cgroup_kill = cgroup_kill
-        self._step = 0
+        self._cgroup_kill, self._lever = cgroup_kill, lever
+        self.refused: Optional[str] = None
+        self._settled = 0.0
+        self._step = MAIN
         self._since = loop.now()
         self._scanned = -RESCAN
         self._told: Dict[Key, int] = {}
@@ -121,17 +141,39 @@ class Ladder:
         self.denied: Dict[int, str] = {}
 
     def start(self, now: bool = False) -> None:
-        self._enter(2 if now else 0)
+        self._enter(KILL if now else LEVER if self._lever is not None else MAIN)
+        if self._step == LEVER and self._lever is not None:
+            self._lever.pull()
         self._poll()
 
     def hurry(self) -> None:
         """Do not wait any longer: SIGKILL."""
-        if not self._finished and self._step < 2:
-            self._enter(2)
+        if not self._finished and self._step < KILL:
+            self._enter(KILL)
 
     def _enter(self, step: int) -> None:
         self._step, self._since = step, self._loop.now()
         self._told.clear()
+        if step == KILL and self._lever is not None:
+            self._lever.force()
+
+    def _use_lever(self, lever: Lever, waited: float, members: Mapping[Key, Stat]) -> bool:
+        """One turn while the lever works. True when the ladder is over."""
+        grace = sum(self._graces)
+        if not lever.finished:
+            if waited >= grace:
+                self._enter(KILL)
+            self._say(lever.text, waited, grace, members)
+        elif lever.problem is None:
+            self._settled = self._settled or self._loop.now()
+            if self._loop.now() - self._settled >= SETTLE:
+                self._enter(MAIN)
+        elif lever.own:
+            self._enter(MAIN)  # its engine does not answer: the processes are ours to end in any case
+        else:
+            self.refused = lever.problem
+            return True
+        return False
 
     def _poll(self) -> None:
         now = self._loop.now()
@@ -144,20 +186,25 @@ class Ladder:
             return
         waited = now - self._since
         main = self._scanner.origin.main
-        if self._step == 0:
+        if self._step == LEVER and self._lever is not None and self._use_lever(self._lever, waited, members):
+            self._finished = True
+            self._done(list(members.values()))
+            return
+        waited = now - self._since
+        if self._step == MAIN:
             if main is None or main not in members or waited >= self._graces.main:
-                self._enter(1)
+                self._enter(ALL)
             else:
                 self._signal({main: members[main]}, signal.SIGTERM)
                 self._say("SIGTERM to the main process", waited, self._graces.main, members)
-        if self._step == 1:
+        if self._step == ALL:
             waited = now - self._since
             if waited >= self._graces.members:
-                self._enter(2)
+                self._enter(KILL)
             else:
                 self._signal(members, signal.SIGTERM)
                 self._say("SIGTERM to all", waited, self._graces.members, members)
-        if self._step == 2:
+        if self._step == KILL:
             waited = now - self._since
             if waited >= self._graces.kill:
                 self._finished = True
@@ -176,6 +223,29 @@ class Ladder:
                 self._cgroup_kill = None  # an older kernel; the members are signalled one by one below in any case
         self._told.clear()  # SIGKILL may be repeated: a process that was in the kernel gets it when it comes back
         self._signal(members, signal.SIGKILL)
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Whoever forks and ends at once is gone before a look at all processes is over; but then its child is ours."""
+        until = time.monotonic() + SWEEP
+        main = self._scanner.origin.main
+        while time.monotonic() < until:
+            left = False
+            for pid in self._scanner.adopted():
+                stat = procfs.read_stat(pid)
+                if stat is None:
+                    continue
+                if not stat.dead:
+                    left = True
+                    self._signal({(pid, stat.start): stat}, signal.SIGKILL)
+                elif main is None or pid != main[0]:  # the main process's status is for the loop to take
+                    try:
+                        os.waitpid(pid, os.WNOHANG)
+                    except ChildProcessError:
+                        pass  # taken just now
+            if not left:
+                return
+            self._told.clear()
 
     def _signal(self, members: Mapping[Key, Stat], number: int) -> None:
         for key, stat in members.items():
@@ -189,12 +259,16 @@ class Ladder:
 
     def _say(self, what: str, waited: float, grace: float, members: Mapping[Key, Stat]) -> None:
         count = len(members)
-        self._report("%s, %d of %d s; %d process%s left" % (what, waited, grace, count, "" if count == 1 else "es"))
+        text = "%s, %d of %d s; %d process%s left" % (what, waited, grace, count, "" if count == 1 else "es")
+        blocked = [stat for stat in members.values() if stat.state == "D"] if self._step == KILL else []
+        if blocked:
+            text += ", pid %d uninterruptible, waiting on %s" % (blocked[0].pid, waiting_on(blocked[0].pid))
+        self._report(text)
 
 
-def stuck_text(stat: Stat, denied: Mapping[int, str]) -> str:
+def stuck_text(stat: Stat, denied: Optional[Mapping[int, str]] = None) -> str:
     """Why a process is still there after SIGKILL, in words."""
-    if stat.pid in denied:
+    if denied and stat.pid in denied:
         why = denied[stat.pid]
     elif stat.state == "D":
         why = "uninterruptible, waiting on %s" % waiting_on(stat.pid)
@@ -204,13 +278,22 @@ def stuck_text(stat: Stat, denied: Mapping[int, str]) -> str:
 
 
 def release(
-    spec: Mapping[str, Any], stuck: Sequence[Stat], denied: Mapping[int, str], ended: int, files: Mapping[str, str]
+    spec: Mapping[str, Any],
+    stuck: Sequence[Stat],
+    denied: Mapping[int, str],
+    ended: int,
+    files: Mapping[str, str],
+    origin: Optional[Origin] = None,
+    refused: Optional[str] = None,
 ) -> Dict[str, Any]:
     """After the ladder: what is free again and what is not. Removes the job's own files that nobody uses.
 
     ``gpus`` is None: whether a card's memory came back only NVML tells, and it is asked by the agent, not here.
     """
     released, remaining = [], [stuck_text(stat, denied) for stat in stuck]
+    if refused:
+        # nothing was signalled: what holds the server would not have kept it from coming back
+        remaining = [refused, "%d process%s still run" % (len(stuck), "" if len(stuck) == 1 else "es")]
     if ended:
         released.append("%d process%s" % (ended, "" if ended == 1 else "es"))
     port = spec.get("port")
@@ -220,7 +303,8 @@ def release(
             released.append("port %d" % port)
         else:
             remaining.append(taken)
-    for path, why in leftovers.remove(files, os.geteuid()).items():
+    where, numbers = (origin.places, origin.known_files) if origin is not None else (leftovers.PLACES, {})
+    for path, why in leftovers.remove(files, os.geteuid() if spec.get("uid") is None else spec["uid"], where, numbers).items():
         if why and files[path] == leftovers.USED:
             remaining.append("%s: %s" % (path, why))
         elif not why:

@@ -96,6 +96,10 @@ class Loop:
         self._children[pid] = callback
         self._wake()  # it may have ended before the handler stood
 
+    def watches(self, pid: int) -> bool:
+        """Whether this child's status is waited for here: nobody else may take it."""
+        return pid in self._children
+
     def forget_child(self, pid: int) -> None:
         self._children.pop(pid, None)
 

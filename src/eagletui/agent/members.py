@@ -197,3 +197,10 @@ class Scanner:
         if log is None or stat.pid in excluded or key in self._strangers or stat.ppid == 2:
             return False
         return log in procfs.fd_inodes(stat.pid).values()
+
+
+class Named(Scanner):
+    """Exactly the processes that a person has named: none of their children, nobody of their session."""
+
+    def scan(self) -> Dict[Key, Stat]:
+        return self.refresh()

@@ -31,11 +31,11 @@ class Holder(NamedTuple):
         )
 
 
-def listening_inodes(port: int) -> Set[int]:
-    """Inodes of the sockets that listen on ``port``, on any address, IPv4 and IPv6."""
+def listening_inodes(port: int, through: Optional[int] = None) -> Set[int]:
+    """Inodes of the sockets that listen on ``port``, on any address, IPv4 and IPv6; in the network of the process ``through``."""
     wanted, found = ":%04X" % port, set()
     for name in ("tcp", "tcp6"):
-        text = procfs.read_text("%s/net/%s" % (procfs.PROC, name), 1 << 24)
+        text = procfs.read_text("%s/%s/net/%s" % (procfs.PROC, through or "self", name), 1 << 24)
         for line in (text or "").splitlines()[1:]:
             fields = line.split()
             if len(fields) > 9 and fields[3] == _LISTEN and fields[1].endswith(wanted):

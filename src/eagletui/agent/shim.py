@@ -89,6 +89,7 @@ class Shim(Served, Boxed):
         }
         for name in ("engine", "model", "drafter", "k", "operator", "cwd", "profile", "runner", "unit", "survival"):
             self._f[name] = spec.get(name)
+        self._f["image"] = (spec.get("container") or {}).get("image")
 
     # ------------------------------------------------------------------------------------------------------- starting
 

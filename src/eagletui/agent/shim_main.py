@@ -194,8 +194,10 @@ def _refuse(directory: str, why: str, remedy: str) -> None:
 
 def _reap(directory: str, complaints: _Complaints) -> int:
     """Carry out ``control.json`` for a job whose shim is dead. Nothing happens while its supervisor lives."""
+    from eagletui.agent.container import Last
     from eagletui.agent.ending import Ending
     from eagletui.agent.job_files import Job
+    from eagletui.agent.kill import stuck_text
 
     fd = os.open(os.path.join(directory, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -218,22 +220,31 @@ def _reap(directory: str, complaints: _Complaints) -> int:
     def done(stuck: List[Any]) -> None:
         for key in ("blocked", "stopped", "cpu", "cpu_top", "rss", "listening", "silent", "member_pids"):
             state.pop(key, None)
-        state.update(members=len(stuck), ended=state.get("ended") or round(time.time(), 3))
-        if stuck:
-            state["detail"] = "cannot be ended: " + "; ".join("pid %d (%s)" % (s.pid, s.state) for s in stuck[:8])
+        state["members"] = len(stuck)
+        if ending.refused:
+            state.update(state="running", detail=ending.refused)
+        elif stuck:
+            state["detail"] = "cannot be ended: " + "; ".join(stuck_text(stat) for stat in stuck[:8])
         else:
             exit_doc = state_dir.read_json(os.path.join(directory, "exit.json")) or {}
-            state["state"] = "exited" if "rc" in exit_doc else "lost_supervisor"
+            started_here = not (spec.get("found") or spec.get("only"))
+            state["state"] = "exited" if "rc" in exit_doc or not started_here else "lost_supervisor"
             state["health"] = "gone"
+            state["ended"] = state.get("ended") or round(time.time(), 3)
             state["ended_by"] = ending.by or "request"
-            state["detail"] = "ended by %s; its supervisor had died" % state["ended_by"]
+            state["detail"] = "ended by %s" % state["ended_by"] + ("; its supervisor had died" if started_here else "")
+        write()
+
+    def write() -> None:
         try:
             state_dir.write_json(path, state)
         except OSError as error:
             complaints.write("state.json cannot be written: %s\n" % (error.strerror or error))
 
+    spec = job.spec
+    box = Last(loop, spec) if spec.get("container") else None
     kill_file = groups.found(scanner.origin.cgroup).kill
-    ending = Ending(loop, directory, job.spec, scanner, told, done, kill_file)
+    ending = Ending(loop, directory, spec, scanner, told, done, kill_file)
     ending.look()
 
     held: Dict[str, int] = {}
@@ -241,9 +252,14 @@ def _reap(directory: str, complaints: _Complaints) -> int:
     def again() -> None:
         """Until the last has gone: one that the kernel holds keeps the port and the cards, so we keep their leases for it."""
         loop.call_later(0.25 if ending.active else 1.0, again)
-        _keep_leases(directory, job.spec, held)
+        _keep_leases(directory, spec, held)
         ending.look()
-        if not ending.active and not scanner.scan() and ending.settle():
+        if ending.refused and not ending.active:
+            loop.stop()
+        elif not ending.active and not scanner.scan() and ending.settle() and (box is None or box.clear()):
+            if box is not None and box.rc is not None and "rc" not in state:
+                state.update(state="exited", rc=box.rc)
+                write()
             loop.stop()
 
     if ending.active:

@@ -5,11 +5,17 @@ from __future__ import annotations
 import os
 import signal
 from functools import partial
-from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set
 
 from eagletui.agent.loop import Loop, Timer
 
 MOST = 1 << 18
+_running: Set[int] = set()
+
+
+def running() -> Set[int]:
+    """The programs that this process is asking now: its children, and nobody else's business."""
+    return _running
 
 
 class Said(NamedTuple):
@@ -54,6 +60,7 @@ class Tool:
         self.pid = os.fork()
         if self.pid == 0:
             _become(argv, pipes[0][1], pipes[1][1], env)
+        _running.add(self.pid)
         self._fds: Dict[int, int] = {}
         for at, (read_end, write_end) in enumerate(pipes):
             os.close(write_end)
@@ -98,6 +105,7 @@ class Tool:
             os.close(fd)
 
     def _ended(self, status: int) -> None:
+        _running.discard(self.pid)
         self._status = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
         for fd in list(self._fds):  # what it wrote last; a grandchild that keeps the pipe open is not waited for
             while fd in self._fds and self._read(fd):
