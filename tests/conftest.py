@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-# chooses and tells the tests marked `fault` and `machine`
-pytest_plugins = ["tests.faults.report"]
+# chooses and tells the tests marked `fault` and `machine`; machines of their own for those
+pytest_plugins = ["tests.faults.report", "tests.machine.fixtures"]
 
 VERSIONS = ("3.8", "3.10", "3.12", "3.13")
 
