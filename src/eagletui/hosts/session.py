@@ -46,7 +46,8 @@ class Timings(NamedTuple):
 class Live(Host, Protocol):
     """What the session watches of a connected host, beyond asking it: `link.Link` is one.
 
-    ``ended`` is done when the link has ended, and says why; ``last_frame`` is monotonic.
+    ``ended`` is done when the link has ended, and says why; ``last_frame`` is monotonic. A host that is watched without an agent
+    also has ``pace``, the seconds between two signs of life, and ``limited`` and ``remedy``: why, and what would change that.
     """
 
     last_frame: float | None
@@ -244,7 +245,7 @@ class Session:
             self._set(
                 "online", step=problem.step if problem else "", why=problem.why if problem else "",
                 remedy=problem.remedy if problem else "", kind=problem.kind if problem else "",
-                attempts=0, next_try=None, rebooted=rebooted, **self._counts(host),
+                attempts=0, next_try=None, rebooted=rebooted, **_limits(host), **self._counts(host),
             )  # fmt: skip
             if self._first is not None and not self._first.done():
                 self._first.set_result(None)
@@ -287,7 +288,7 @@ class Session:
                 deadline = None
             if deadline is not None and now > deadline:
                 return HostError("link", "it did not survive the suspend of this machine", kind="closed", retry=True)
-            old = host.last_frame is not None and now - host.last_frame > timings.stale
+            old = host.last_frame is not None and now - host.last_frame > timings.stale + float(getattr(host, "pace", 0.0))
             self._set("stale" if old else "online", **self._counts(host))
 
     def _counts(self, host: Live) -> dict[str, Any]:
@@ -326,8 +327,10 @@ class Session:
                         raise HostError("session", "closed", kind="closed")
                     if state.state == "blocked":
                         raise HostError(state.step, state.why, state.remedy, kind=state.kind)
-                    if self._host is not None and self._host is not besides:
-                        return self._host
+                    host = self._host
+                    # one whose link has just ended is none, though nobody has had the time to take it away yet
+                    if host is not None and host is not besides and not host.ended.done():
+                        return host
                     await self._changed.wait()
         except TimeoutError:
             state = self.state
@@ -407,3 +410,9 @@ class Session:
         await relay.open()
         self._relays.add(relay)
         return relay
+
+
+def _limits(host: Live) -> dict[str, str]:
+    """What `Connection` tells of a host without an agent."""
+    limited: str = getattr(host, "limited", "")
+    return {"limited": limited, "limited_remedy": getattr(host, "remedy", "") if limited else ""}
