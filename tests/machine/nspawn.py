@@ -243,7 +243,7 @@ class Machine:
         """What a command inside prints. It runs beside every login session, as root or as ``user``."""
         as_user = ("setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups", "--") if user else ()
         done = subprocess.run(
-            ["nsenter", "-t", str(self._leader), "-m", "-u", "-i", "-n", "-p", "--", *as_user, *argv],
+            ["nsenter", "-t", str(self._leader), "-m", "-u", "-i", "-n", "-p", "-C", "--", *as_user, *argv],
             input=stdin, capture_output=True, text=True, check=False, env={"PATH": PATH, "LANG": "C.UTF-8"},
         )  # fmt: skip
         assert not check or done.returncode == 0, f"{' '.join(argv)}: {done.returncode} {done.stdout}{done.stderr}"

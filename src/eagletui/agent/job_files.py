@@ -89,8 +89,9 @@ class Job:
 
 
 def is_over(state: Mapping[str, Any]) -> bool:
-    """Ended, and no process of it is left."""
-    return state.get("state") in ENDED and not state.get("members")
+    """Ended, and no process of it is left. One whose supervisor had died is, once a helper has ended it and has said so."""
+    ended = state.get("state") in ENDED or (state.get("state") == "lost_supervisor" and bool(state.get("ended_by")))
+    return ended and not state.get("members")
 
 
 def shim_lives(state: Mapping[str, Any]) -> bool:
