@@ -10,7 +10,8 @@ class Connection(NamedTuple):
 
     ``rtt`` in seconds; ``since`` and ``last_frame`` by this machine's monotonic clock; ``step``/``why``/``remedy`` say
     what went wrong when it is not online, and ``kind`` is that of the `HostError`; ``next_try`` (monotonic) when the next
-    attempt is due. ``rebooted``: the host was, since the connection before.
+    attempt is due. ``rebooted``: the host was, since the connection before. ``limited`` says why only part of the host can be
+    watched and nothing launched (it has no usable python3), with ``limited_remedy``; empty when all works.
     """
 
     state: str = "connecting"
@@ -28,3 +29,5 @@ class Connection(NamedTuple):
     sent: int = 0
     kind: str = ""
     rebooted: bool = False
+    limited: str = ""
+    limited_remedy: str = ""

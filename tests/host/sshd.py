@@ -92,20 +92,27 @@ class Sshd:
             extra = (*extra, f"ForceCommand {script}")
         config = self.directory / "sshd_config"
         config.write_text("\n".join((*extra, *lines)) + "\n")  # the first value of an option counts
+        # a pipe of our own: asyncio's would hold up `stop` until the last process of a session has let go of it
+        ours, theirs = os.pipe()
         self._process = await asyncio.create_subprocess_exec(
-            sshd_path(), "-D", "-e", "-f", str(config), stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
+            sshd_path(), "-D", "-e", "-f", str(config), stdin=asyncio.subprocess.DEVNULL, stderr=theirs
         )
-        self._reader = asyncio.create_task(self._read())
+        os.close(theirs)
+        self._reader = asyncio.create_task(self._read(ours))
         await self.logged("Server listening on")
         return self
 
-    async def _read(self) -> None:
-        assert self._process is not None
-        assert self._process.stderr is not None
-        async for raw in self._process.stderr:
-            async with self._line:
-                self.log.append(raw.decode(errors="replace").rstrip())
-                self._line.notify_all()
+    async def _read(self, fd: int) -> None:
+        lines = asyncio.StreamReader()
+        protocol = asyncio.StreamReaderProtocol(lines)
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, os.fdopen(fd, "rb", 0))
+        try:
+            async for raw in lines:
+                async with self._line:
+                    self.log.append(raw.decode(errors="replace").rstrip())
+                    self._line.notify_all()
+        finally:
+            transport.close()
 
     async def logged(self, text: str, count: int = 1) -> None:
         """Wait until sshd has logged ``text`` that often."""

@@ -181,7 +181,7 @@ class HostSource(Source):
         step = max(MIB, (total or 0) >> 14)
         before, self._cpu = self._cpu, parse_cpu(procfs.read_text("/proc/stat", 512) or "")
         cpu, iowait = cpu_percent(before, self._cpu) if before and self._cpu else (None, None)
-        loads, tasks = _loads(procfs.read_text("/proc/loadavg") or "")
+        loads, tasks = parse_loads(procfs.read_text("/proc/loadavg") or "")
         rx, tx = self._net_rates()
         swap = memory.get("SwapTotal")
         return HostSample(
@@ -222,7 +222,7 @@ def _stepped(size: Optional[int], step: int) -> Optional[int]:
     return None if size is None else mebibytes(size, step)
 
 
-def _loads(text: str) -> Tuple[Tuple[Optional[float], Optional[float], Optional[float]], Optional[int]]:
+def parse_loads(text: str) -> Tuple[Tuple[Optional[float], Optional[float], Optional[float]], Optional[int]]:
     fields = text.split()
     try:
         return (float(fields[0]), float(fields[1]), float(fields[2])), int(fields[3].partition("/")[2])

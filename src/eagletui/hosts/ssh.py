@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from eagletui.hosts import bootstrap, ssh_config
 from eagletui.hosts.base import HostError, Prompter
 from eagletui.hosts.link import Link, open_link
+from eagletui.hosts.session import Live
 from eagletui.hosts.target import Target
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from eagletui.hosts.ssh_transport import SshTransport
 
 SILENCE = 12.0
+UNFIT = frozenset(("no-python", "old-python", "minimal-python"))
+"""Kinds of failure after which the host is watched without an agent."""
 
 Early = Callable[[Link], None]
 
@@ -47,7 +50,7 @@ class SshOptions(TypedDict, total=False):
 
 def connector(
     target: Target, prompter: Prompter | None = None, **options: Unpack[SshOptions]
-) -> Callable[[Early | None], Awaitable[Link]]:
+) -> Callable[[Early | None], Awaitable[Live]]:
     """What a `Session` needs: a coroutine function that connects, as often as it is called. Its argument: see `open_link`.
 
     Passphrases and passwords typed for one connection serve the next ones; they live as long as the function. Once a connection
@@ -55,7 +58,7 @@ def connector(
     """
     asks = prompter
 
-    async def connect(early: Early | None = None) -> Link:
+    async def connect(early: Early | None = None) -> Live:
         nonlocal asks
         if "credentials" not in options:
             options["credentials"] = (await _load("auth")).Credentials()
@@ -74,11 +77,36 @@ def connector(
 
 async def connect_ssh(
     target: Target, prompter: Prompter | None = None, early: Early | None = None, **options: Unpack[SshOptions]
-) -> Link:
-    """Connect, log in and start the agent. Raises `HostError`; without a prompter nothing is asked, unknown keys are refused."""
+) -> Live:
+    """Connect, log in and start the agent; on a host without a usable python3, watch it without one (`plain.PlainHost`).
+
+    Raises `HostError`; without a prompter nothing is asked, unknown keys are refused.
+    """
     nonce = bootstrap.new_nonce()
     transport = await open_ssh(target, bootstrap.command(nonce, options.get("watchdog", 60.0)), prompter, **options)
-    return await open_link(transport, nonce, target=str(target), early=early, silence=options.get("silence", SILENCE))
+    transport.keeps = True  # a login may have cost a person a code: it serves for the other way too
+    try:
+        link = await open_link(transport, nonce, target=str(target), early=early, silence=options.get("silence", SILENCE))
+    except HostError as error:
+        if error.kind in UNFIT:
+            return await _without_agent(transport, error)
+        await transport.connection.close()
+        raise
+    except BaseException:
+        await transport.connection.close()
+        raise
+    transport.keeps = False
+    return link
+
+
+async def _without_agent(transport: SshTransport, problem: HostError) -> Live:
+    plain = await _load("plain")
+    try:
+        host: Live = await plain.PlainHost.start(transport.connection, problem)
+    except BaseException:
+        await transport.connection.close()
+        raise
+    return host
 
 
 async def open_ssh(target: Target, command: str, prompter: Prompter | None = None, **options: Unpack[SshOptions]) -> SshTransport:

@@ -29,7 +29,12 @@ class SshForward:
 
 
 class SshTransport:
-    """Stdin and stdout of the starting agent. Everything else of the connection hangs on it and goes with it."""
+    """Stdin and stdout of the starting agent. Everything else of the connection hangs on it and goes with it, unless it was kept.
+
+    ``keeps`` the connection: closing the channel leaves it open, for another use.
+    """
+
+    keeps = False
 
     def __init__(self, connection: Connection, process: asyncssh.SSHClientProcess[bytes]) -> None:
         self.connection = connection
@@ -72,7 +77,8 @@ class SshTransport:
         self._process.close()
         self._listener.cancel()
         await asyncio.gather(self._listener, return_exceptions=True)
-        await self.connection.close()
+        if not self.keeps:
+            await self.connection.close()
 
     async def reason(self) -> str:
         """Why it ended: what stderr said, the exit status or signal, or how the connection was lost."""
@@ -98,21 +104,26 @@ class SshTransport:
 
     async def forward(self, port: int) -> Forward:
         """A loopback port here that leads to 127.0.0.1:``port`` there. Raises `HostError` when that is closed or forbidden."""
-        raw, name = self.connection.raw, self.connection.name
-        try:
-            # forwarding is judged by the server only when a connection comes: make one now, to tell what would fail later
-            _, writer = await raw.open_connection("127.0.0.1", port)
-            writer.close()
-            listener = await raw.forward_local_port("127.0.0.1", 0, "127.0.0.1", port)
-        except asyncssh.ChannelOpenError as error:
-            if error.code == asyncssh.OPEN_CONNECT_FAILED and "refused" in error.reason.lower():
-                raise failures.nothing_listens(name, port) from None
-            raise failures.no_forwarding(name, port, error.reason) from None
-        except asyncssh.Error as error:
-            raise HostError("forward", error.reason, kind="closed", retry=True) from None
-        except OSError as error:
-            raise HostError("forward", f"no loopback port is free here: {error.strerror}", kind="other") from None
-        return SshForward(listener)
+        return await open_forward(self.connection, port)
+
+
+async def open_forward(connection: Connection, port: int) -> Forward:
+    """As `SshTransport.forward`, on a logged-in connection."""
+    raw, name = connection.raw, connection.name
+    try:
+        # forwarding is judged by the server only when a connection comes: make one now, to tell what would fail later
+        _, writer = await raw.open_connection("127.0.0.1", port)
+        writer.close()
+        listener = await raw.forward_local_port("127.0.0.1", 0, "127.0.0.1", port)
+    except asyncssh.ChannelOpenError as error:
+        if error.code == asyncssh.OPEN_CONNECT_FAILED and "refused" in error.reason.lower():
+            raise failures.nothing_listens(name, port) from None
+        raise failures.no_forwarding(name, port, error.reason) from None
+    except asyncssh.Error as error:
+        raise HostError("forward", error.reason, kind="closed", retry=True) from None
+    except OSError as error:
+        raise HostError("forward", f"no loopback port is free here: {error.strerror}", kind="other") from None
+    return SshForward(listener)
 
 
 async def open_transport(connection: Connection, command: str, limit: float = 15.0) -> SshTransport:

@@ -135,15 +135,18 @@ class Footer(Strip):
 
 
 class Banner(Panel):
-    """What is wrong with the link and what to do; no height while it is well."""
+    """What is wrong with the link and what to do, and what cannot be watched here; no height while all is well."""
 
     topics = frozenset({"connection", "clock"})
 
     def lines(self, width: int) -> list[Line]:
         link = self.store.connection
-        if link.state == "online":
-            return []
         out: list[Line] = []
+        if link.limited:
+            out += [[(" ", ""), (piece, "warn")] for piece in folded(clean(link.limited, MOST_WORDS), width - 1)]
+            out += _remedy(link.limited_remedy, width)
+        if link.state == "online":
+            return out
         if link.why:
             style = "bad" if link.state == "blocked" else "warn"
             words = f"{clean(link.step, 40) or 'link'}: {clean(link.why, MOST_WORDS)}"
@@ -160,13 +163,17 @@ class Banner(Panel):
                 out[-1] += [("   ", ""), *again]
             else:
                 out.append([(" ", ""), *again])
-        if link.remedy:  # it may hold a command to be typed: never cut
-            for at, piece in enumerate(folded(clean(link.remedy, MOST_WORDS), width - 3)):
-                out.append([(" → " if at == 0 else "   ", ""), (piece, "")])
-        return out
+        return out + _remedy(link.remedy, width)
 
     def redraw(self) -> None:
         # an auto height of nothing still takes a row
         link = self.store.connection
-        self.display = link.state != "online" and bool(link.why or link.remedy or link.next_try is not None)
+        down = link.state != "online" and bool(link.why or link.remedy or link.next_try is not None)
+        self.display = down or bool(link.limited)
         super().redraw()
+
+
+def _remedy(words: str, width: int) -> list[Line]:
+    """What to do, folded: it may hold a command to be typed, so it is never cut."""
+    pieces = folded(clean(words, MOST_WORDS), width - 3) if words else []
+    return [[(" → " if at == 0 else "   ", ""), (piece, "")] for at, piece in enumerate(pieces)]
