@@ -107,6 +107,7 @@ ACTIONS: tuple[Action, ...] = (
     Action(
         "previous_server", ("left_square_bracket", "left"), "previous", "Show the serving job before", SERVING, 13, footer=False
     ),
+    Action("why", ("h",), "why", "Does it work or hang: the pattern, what was measured, where its processes are", SERVING, 14),
     Action("window", ("w",), "window", "Show the next window of time: 10 s, 1 m, 10 m, all", WINDOWED, 11),
     # in the log of a job
     Action("follow", ("F",), "follow", "Show the end of the log and what comes", "log", 11),
@@ -121,7 +122,15 @@ ACTIONS: tuple[Action, ...] = (
     Action("remove", ("x",), "remove", "Remove an ended job with its log", "jobs", 36, writes=True, destructive=True),
     # everywhere
     Action("launch", ("l",), "launch", "Choose a profile, change it, and launch a server", order=30, writes=True),
-    Action("kill", ("k",), "kill", "End a job with all its processes, and prove it", order=31, writes=True, destructive=True),
+    Action(
+        "kill",
+        ("k",),
+        "kill",
+        "End a job with all its processes, and prove it; in a list of processes the one under the cursor",
+        order=31,
+        writes=True,
+        destructive=True,
+    ),
     Action("log", ("o",), "log", "Open the log of the job under the cursor, else of the selected one", order=32),
     Action("relaunch", ("r",), "relaunch", "Launch a job again: the form with its profile", order=33, writes=True),
     Action("probe", ("p",), "ask", "Send a prompt to a server that is ready, and see how it answers", order=34),
@@ -137,7 +146,17 @@ ACTIONS: tuple[Action, ...] = (
     Action("close", ("escape",), "back", "Back to where you were", DIALOG, 10, palette=False),
     Action("confirm", ("K",), "yes, do it", "Confirm: end or remove what the box shows", DIALOG, 20, False, False, True, True),
     Action("hurry", ("N",), "kill now", "Give it no more time: SIGKILL to all of it", DIALOG, 21, False, False, True, True),
-    Action("look_again", ("R",), "look again", "Look anew at what would be ended", DIALOG, 22, False, False),
+    Action(
+        "look_again",
+        ("R",),
+        "look again",
+        "Look anew: at what would be ended, at where the processes are",
+        DIALOG,
+        22,
+        False,
+        False,
+    ),
+    Action("canary", ("c",), "one token", "Ask the server for one token, and see whether it comes", DIALOG, 23, False, False),
     Action("form_launch", ("ctrl+l",), "launch", "Launch what the form shows", DIALOG, 30, False, False, True),
     Action("form_save", ("ctrl+o",), "save here", "Keep the form as a profile of this host", DIALOG, 31, False, False),
     Action("form_save_all", ("ctrl+t",), "save for all", "Keep the form as a profile of all hosts", DIALOG, 32, False, False),

@@ -8,7 +8,7 @@ import pytest
 
 from eagletui.commands import Desk
 from eagletui.commands.gpu_return import cards_before, memory_back, still_held
-from eagletui.commands.jobs import _plan_of
+from eagletui.commands.kills import _plan_of
 from eagletui.hosts.target import parse_target
 from eagletui.records import GpuBoard, GpuProcess, GpuSample
 from eagletui.store import Connection, Store

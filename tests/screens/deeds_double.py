@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from eagletui.agent.files import floor_of
-from eagletui.commands import LaunchPlan
+from eagletui.commands import LaunchPlan, pids_id
 from eagletui.commands.probe import Answered, Piece, Sent
+from eagletui.commands.why import Canary, Looked, Stacks
 from eagletui.config import Notice
 from eagletui.hosts.base import Chunk, Doc, HostError
 from eagletui.profile_launch import launch_spec
@@ -57,6 +58,9 @@ class FileReader:
         return hunt.backward() if params.get("backward") else hunt.forward()
 
 
+SPY = ('Thread 4711 (active): "MainThread"', "    all_reduce (torch/distributed/distributed_c10d.py:2811)")
+
+
 class DeedsDouble:
     """Records what was asked for in ``done``; the answers are attributes that a test may change."""
 
@@ -77,6 +81,8 @@ class DeedsDouble:
         self.report = KillReport(
             "k25", True, ("10 processes", "port 8000", "/dev/shm/psm_5f3a"), (), 12.4, -15, "731 GiB came back"
         )
+        self.looked = Looked((Stacks(4711, "VLLM::Worker_TP3", "S", 2, (("futex_wait_queue", 2),), (), SPY),), "/usr/bin/py-spy")
+        self.token = Canary(True, 0.4, "one token in 0.4 s: it works")
         self.may_end = asyncio.Event()
         self.events: list[Any] = probe_events()
         self.may_answer = asyncio.Event()
@@ -125,6 +131,9 @@ class DeedsDouble:
         self._check()
         return self.plan
 
+    def pids_id(self, pids: Iterable[int]) -> str:
+        return pids_id(pids)
+
     async def kill(self, plan: KillPlan) -> KillReport:
         self.done.append(("kill", plan.token))
         await self.may_end.wait()
@@ -147,6 +156,16 @@ class DeedsDouble:
 
     async def first_error(self, window: LogWindow, text: str | None) -> Match | None:
         return await first_error(window, text)
+
+    async def stacks(self, job: JobState) -> Looked:
+        self.done.append(("stacks", job.id))
+        self._check()
+        return self.looked
+
+    async def canary(self, job: JobState) -> Canary:
+        self.done.append(("canary", job.id))
+        self._check()
+        return self.token
 
     def probe(self, job: str) -> ProbeDouble:
         return ProbeDouble(self)

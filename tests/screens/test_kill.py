@@ -88,14 +88,62 @@ async def test_it_goes_on_when_the_box_is_closed_and_tells_the_end(dashboard: Op
 async def test_another_operators_job_wants_its_name(dashboard: Opener) -> None:
     async with dashboard(board_store(seconds=3)) as pilot:
         app = app_of(pilot)
-        deeds(app).plan = deeds(app).plan._replace(operator="anna")
+        deeds(app).plan = deeds(app).plan._replace(operator="anna", confirm="k25-eagle3", because="anna launched it")
         await press(pilot, *ON_JOB, "k", "K")
-        assert "launched by anna, not by you" in screen_text(app)
+        assert "anna launched it" in screen_text(app)
         assert "type its name" in screen_text(app)
         assert not did(app, "kill")
         await press(pilot, *"k25-eagle", "enter")
         assert not did(app, "kill")
         await press(pilot, "3", "enter")
+        await settle(pilot, lambda: did(app, "kill", "token-1"))
+
+
+async def test_what_was_only_found_says_its_lever_and_wants_its_name(dashboard: Opener) -> None:
+    note = "the unit has Restart=always: stopped it stays down, after signals alone systemd would start it again"
+    async with dashboard(board_store(seconds=3)) as pilot:
+        app = app_of(pilot)
+        deeds(app).plan = deeds(app).plan._replace(
+            adopted="systemd", lever="systemctl stop vllm.service", note=note, confirm="vllm", because="eagletui did not start it"
+        )
+        await press(pilot, *ON_JOB, "k", "K")
+        text = " ".join(screen_text(app).split())
+        for part in ("eagletui did not start it; a systemd unit holds it", "how systemctl stop vllm.service", "Restart=always"):
+            assert part in text, part
+        assert "SIGTERM to the main process" not in text
+        assert not did(app, "kill")
+        await press(pilot, *"vllm", "enter")
+        await settle(pilot, lambda: did(app, "kill", "token-1"))
+
+
+async def test_a_process_on_a_card_is_ended_alone_and_by_its_number(dashboard: Opener) -> None:
+    async with dashboard(board_store(seconds=3)) as pilot:
+        app = app_of(pilot)
+        victim = (
+            deeds(app)
+            .plan.processes[0]
+            ._replace(pid=4711, command="python notebook.py", main=True, state="D", waiting_on="nvidia_close")
+        )
+        deeds(app).plan = deeds(app).plan._replace(
+            job="pids-4711",
+            name="process 4711",
+            processes=(victim,),
+            only=True,
+            confirm="4711",
+            because="eagletui did not start it",
+        )
+        await press(pilot, "2", "tab", "end", "k")
+        asked = [what for what in deeds(app).done if what[0] == "kill_plan"]
+        assert asked[-1][1].startswith("pids-")
+        await press(pilot, "K")
+        text = " ".join(screen_text(app).split())
+        assert "type the number of each process, 4711" in text
+        assert "uninterruptible, waiting on nvidia_close" in text
+        assert "to these alone, not to their children" in text
+        assert not did(app, "kill")
+        await press(pilot, *"4712", "enter")
+        assert not did(app, "kill")
+        await press(pilot, "backspace", "1", "enter")
         await settle(pilot, lambda: did(app, "kill", "token-1"))
 
 

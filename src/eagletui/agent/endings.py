@@ -165,6 +165,19 @@ def under_way(root: str, job: str) -> Optional[Dict[str, Any]]:
     return found.stored_state() if found.active else None
 
 
+def overlay(root: str, docs: Dict[str, Dict[str, Any]]) -> None:
+    """Say of servers that were found, and are being ended just now, how that goes. ``docs``: {id: `JobState` document}."""
+    try:
+        names = os.listdir(os.path.join(root, "endings"))
+    except OSError:
+        return  # nothing of the kind was ever ended here
+    for name in names:
+        state = under_way(root, name) if name in docs else None
+        if state is not None:
+            told = {key: state[key] for key in ("state", "health", "detail", "ended_by") if key in state}
+            docs[name] = dict(docs[name], **told)
+
+
 def look(root: str, job: str) -> Dict[str, Any]:
     """``{state, spec, result}`` of what is, or was, ended here. Raises `CallError` of kind absent and `StateError`."""
     kept = directory(root, job)

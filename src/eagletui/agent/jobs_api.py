@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import Any, Dict
+from typing import Any, Dict, Optional
 
 from eagletui.agent import endings, kill, levers, state_dir
 from eagletui.agent.calls import Call, CallError, Handler
@@ -202,12 +202,25 @@ def remove(call: Call) -> None:
         state = found.state() or {}
         if shim_lives(state) or state.get("members"):
             raise CallError("remove", "job %s still runs" % found.id, "kill it first")
-        state_dir.remove_tree(found.directory)
+        box = found.spec.get("container")
     except state_dir.StateError as error:
         raise CallError("remove", error.why, error.remedy) from None
-    except OSError as error:
-        raise CallError("remove", "%s: %s" % (found.directory, error.strerror)) from None
-    call.reply({})
+
+    def gone(why: Optional[str]) -> None:
+        if why is not None:
+            call.fail("remove", why, "remove the container by hand, then try again")
+            return
+        try:
+            state_dir.remove_tree(found.directory)
+        except OSError as error:
+            call.fail("remove", "%s: %s" % (found.directory, error.strerror))
+            return
+        call.reply({})
+
+    if box and state.get("container") and state.get("state") in ("lost_reboot", "lost_supervisor", "lost_container"):
+        levers.remove(call.loop, box, gone)  # nobody was there to take it away
+    else:
+        gone(None)
 
 
 METHODS: Dict[str, Handler] = {

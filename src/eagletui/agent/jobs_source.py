@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, Dict, Optional
 
-from eagletui.agent import state_dir
+from eagletui.agent import endings, state_dir
 from eagletui.agent.adopt.observer import Observer
 from eagletui.agent.job_files import Board
 from eagletui.agent.loop import Timer
@@ -23,7 +23,7 @@ class JobsSource(Source):
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
-        root = state_dir.locate(os.environ)
+        self._root = root = state_dir.locate(os.environ)
         self._board = Board(root)
         self._observer = Observer(context.loop, root, context.log)
         self._observer.on_first = self._look
@@ -55,4 +55,5 @@ class JobsSource(Source):
         if self._observer.complete:
             docs = {job: dict(doc, command=redact_argv(doc.get("command") or [])) for job, doc in found.items()}
             docs.update(others)
+            endings.overlay(self._root, docs)
             self.context.publish(docs)

@@ -32,8 +32,12 @@ _HOMES: Dict[str, str] = {
     "http": "eagletui.agent.http",
     "processes": "eagletui.agent.procs",
     "stacks": "eagletui.agent.stacks",
+    "unit": "eagletui.agent.unit_api",
+    "unit_start": "eagletui.agent.unit_api",
     "leftovers": "eagletui.agent.leftovers_api",
     "facts": "eagletui.agent.facts.gather",
+    "engine": "eagletui.agent.patching",
+    "discard": "eagletui.agent.patching",
 }
 _OTHERS = "eagletui.agent.jobs_api"  # all other methods
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
+import shlex
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,7 +15,7 @@ from eagletui.cli.desk import LiveLine, print_json, seated, table
 from eagletui.cli.errors import Exit, say
 from eagletui.cli.snapshot import as_plain
 from eagletui.cli.words import job_words
-from eagletui.commands import Desk, kill, kill_plan, may_change, remove_job
+from eagletui.commands import Desk, kill, kill_plan, may_change, pids_id, remove_job
 from eagletui.commands.find import find_job, is_live
 from eagletui.hosts.base import HostError
 from eagletui.hosts.target import parse_target
@@ -23,6 +25,8 @@ from eagletui.views.serving import complaints
 
 FIRST = 3
 """How many of the files that a kill frees are named."""
+CARDS_SECONDS = 8.0
+"""How long the first sample of the cards may take."""
 TRIES = 3
 """How often a kill is confirmed anew, when the processes change between the list and the answer."""
 
@@ -70,19 +74,21 @@ def _threats(jobs: Iterable[JobState]) -> Iterator[str]:
 async def _kill(options: argparse.Namespace) -> int:
     async with seated(options, ("jobs", "gpus")) as desk:
         may_change(desk, "kill")
-        job = find_job(desk.store.jobs.values(), options.job, host=options.target)
-        if job.gpus:
-            await desk.watch.sample("gpus")
+        if bool(options.pid) == bool(options.job):
+            raise HostError("kill", "either a job or processes (--pid) are ended", "see eagletui kill --help", kind="config")
+        job = None if options.pid else find_job(desk.store.jobs.values(), options.job, host=options.target)
+        if job is None or job.gpus or job.adopted:
+            await _cards_seen(desk)
         for _ in range(TRIES):
             try:
-                plan = await kill_plan(desk, job.id)
+                plan = await kill_plan(desk, job.id if job is not None else pids_id(options.pid))
             except HostError as error:
-                if error.kind != "absent":
+                if error.kind != "absent" or job is None:
                     raise
                 return _nothing_to_end(options, job)
             if not options.json:
                 print("\n".join(plan_lines(plan)))
-            if not options.yes and not await _confirmed(f"end {plan.name}?"):
+            if not await _agreed(options, plan):
                 return Exit.USAGE
             try:
                 return _told(options, await _followed(desk, plan, options.now))
@@ -90,7 +96,32 @@ async def _kill(options: argparse.Namespace) -> int:
                 if error.kind != "replaced":
                     raise
                 say(str(error))
-        raise HostError("kill", f"the processes of {job.name} change all the time", "try --yes", kind="config")
+        name = job.name if job is not None else "these processes"
+        raise HostError("kill", f"the processes of {name} change all the time", "try --yes", kind="config")
+
+
+async def _cards_seen(desk: Desk) -> None:
+    """The processes on the cards, when there are cards at all: whose memory has to come back."""
+    with contextlib.suppress(TimeoutError):  # no sample: the plan then says nothing of memory
+        async with asyncio.timeout(CARDS_SECONDS):
+            await desk.watch.sample("gpus")
+
+
+async def _agreed(options: argparse.Namespace, plan: KillPlan) -> bool:
+    """Whether a person, or the command line, has said yes to exactly this."""
+    if plan.confirm is None:
+        return True if options.yes else await _confirmed(f"end {plan.name}?")
+    if options.confirm is not None:
+        if str(options.confirm).split() == plan.confirm.split():
+            return True
+        say(text.clean(f"kill: {plan.because}: --confirm is {options.confirm!r}, it would have to be {plan.confirm!r}"))
+        return False
+    if options.yes or not sys.stdin.isatty():
+        say(text.clean(f"kill: {plan.because}: a yes is not enough - add --confirm {shlex.quote(plan.confirm)}"))
+        return False
+    print(text.clean(f"{plan.because}: type {plan.confirm} to go on: "), end="", flush=True)
+    typed: str = await asyncio.to_thread(sys.stdin.readline)
+    return typed.split() == plan.confirm.split()
 
 
 def _nothing_to_end(options: argparse.Namespace, job: JobState) -> int:
@@ -101,8 +132,10 @@ def _nothing_to_end(options: argparse.Namespace, job: JobState) -> int:
 
 
 def plan_lines(plan: KillPlan) -> Iterator[str]:
-    """What a kill would end and free, and what it costs."""
+    """What a kill would end and free, how, and what it costs."""
     yield text.clean(f"{plan.name} ({plan.job}), up {text.duration(plan.uptime)}")
+    if plan.because:
+        yield text.clean(f"  {plan.because}" + (f" (held by {plan.adopted})" if plan.adopted not in (None, "process") else ""))
     yield from (
         "  " + line
         for line in table(
@@ -120,6 +153,13 @@ def plan_lines(plan: KillPlan) -> Iterator[str]:
         yield text.clean(
             f"  on its cards, not its own, left alone: pid {suspect.pid} {suspect.user or ''} {suspect.command or ''}"
         )
+    for victim in plan.processes:
+        if victim.waiting_on is not None:
+            yield text.clean(f"  pid {victim.pid} is uninterruptible, waiting on {victim.waiting_on}: it ends when that is over")
+    if plan.lever is not None:
+        yield text.clean(f"  ended by {plan.lever}" + (f"; {plan.note}" if plan.note else ""))
+    elif plan.only:
+        yield "  ended by signals to exactly these, not to their children"
     if plan.cost is not None:
         yield f"  loading it took {text.duration(plan.cost)}"
 

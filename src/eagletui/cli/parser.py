@@ -99,7 +99,35 @@ def _launch(parser: argparse.ArgumentParser) -> None:
         help="change the profile for this launch: port=8001, args+='--seed 1', env.NAME=text; an empty value takes a key away;"
         " repeatable",
     )  # fmt: skip
+    parser.add_argument("--force", action="store_true", help="launch although preflight found what would stop it")
     parser.add_argument("--dry-run", action="store_true", help="print what would be run, and start nothing")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
+
+
+def _preflight(parser: argparse.ArgumentParser) -> None:
+    _connection(parser)
+    parser.add_argument("profile", metavar="PROFILE", help="the name of a profile; `eagletui profiles TARGET` lists them")
+    parser.add_argument(
+        "--set",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="change the profile for this look, as for `launch`; repeatable",
+    )
+    parser.add_argument("--all", action="store_true", help="tell notes as fully as warnings")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
+
+
+def _patch(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "action",
+        metavar="ACTION",
+        choices=("list", "check", "apply", "revert"),
+        help="`list` tells what there is, `check` in what state it is there, `apply` and `revert` change the engine's files",
+    )
+    _connection(parser)
+    parser.add_argument("env", metavar="ENV", help="the engine's environment: a venv, a python, or the name of a profile")
+    parser.add_argument("name", metavar="NAME", nargs="?", help="one patch; by default all that are for this engine")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
 
 
@@ -123,15 +151,44 @@ _count.__name__ = "number of lines"
 
 def _kill(parser: argparse.ArgumentParser) -> None:
     _connection(parser)
-    parser.add_argument("job", metavar="JOB", help=JOB)
+    parser.add_argument("job", metavar="JOB", nargs="?", help=JOB + "; a server that was found on the host has one too")
+    parser.add_argument(
+        "--pid", metavar="PID", type=_pid, action="append", default=[],
+        help="end this process alone, which no job has (nothing of its children); repeatable",
+    )  # fmt: skip
     parser.add_argument("--now", action="store_true", help="without the time to end in good order: SIGKILL to all of it")
-    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument("--yes", action="store_true", help="do not ask; only a job of your own is ended so")
+    parser.add_argument(
+        "--confirm", metavar="TEXT",
+        help="instead of typing it: the name of what eagletui or you did not start, the numbers of processes",
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of text; needs --yes")
+
+
+def _pid(word: str) -> int:
+    number = int(word)
+    if not 0 < number < 1 << 30:
+        raise ValueError(word)
+    return number
+
+
+_pid.__name__ = "process number"
 
 
 def _remove(parser: argparse.ArgumentParser) -> None:
     _connection(parser)
     parser.add_argument("job", metavar="JOB", help=JOB)
+
+
+def _why(parser: argparse.ArgumentParser) -> None:
+    _connection(parser)
+    parser.add_argument("job", metavar="JOB", help=JOB)
+    parser.add_argument(
+        "--watch", metavar="SECONDS", type=_count, default=70,
+        help="how long to watch before it is judged (70): most patterns have to last a minute; it ends as soon as one shows",
+    )  # fmt: skip
+    parser.add_argument("--canary", action="store_true", help="ask the server for one token, and wait up to 60 s for it")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
 
 
 def _leftovers(parser: argparse.ArgumentParser) -> None:
@@ -153,6 +210,7 @@ def _phases(parser: argparse.ArgumentParser) -> None:
 VERBS = (
     Verb("connect", "open the dashboard of a host", "eagletui.cli.connect", _connect),
     Verb("status", "print one snapshot: GPUs, host, servers, jobs, alerts", "eagletui.cli.status", _with_json),
+    Verb("preflight", "tell what would stop a launch, before it is tried", "eagletui.cli.preflight", _preflight),
     Verb("launch", "start a server from a profile", "eagletui.cli.launch", _launch),
     Verb("jobs", "list what runs on a host, and what ran", "eagletui.cli.jobs", _with_json),
     Verb("logs", "print the end of a job's log, and follow it", "eagletui.cli.logs", _logs),
@@ -160,8 +218,10 @@ VERBS = (
     Verb("remove", "delete the record and the log of a job that has ended", "eagletui.cli.jobs", _remove),
     Verb("leftovers", "list what ended jobs left in shared memory and /tmp, and remove it", "eagletui.cli.leftovers", _leftovers),
     Verb("profiles", "list the profiles that can be launched on a host", "eagletui.cli.jobs", _profiles),
+    Verb("why", "does a server work or hang: the pattern, what was measured, where its processes are", "eagletui.cli.why", _why),
     Verb("phases", "read an engine's log: phases, progress, ready or failed", "eagletui.cli.phases", _phases),
     Verb("doctor", "check what works between here and a host, and say how to mend the rest", "eagletui.cli.doctor", _with_json),
+    Verb("patch", "named, reversible changes to an installed engine's source", "eagletui.cli.patch", _patch),
     Verb("lab", "build, show and remove a tiny real engine on this machine", "eagletui.cli.lab", _lab),
 )
 

@@ -5,20 +5,8 @@ failure is a `HostError`, told in one line.
 """
 
 from eagletui.commands.desk import Desk, acknowledge, connector, may_change, open_desk, retry, settings_for, warn
-from eagletui.commands.jobs import (
-    LaunchPlan,
-    end_job,
-    hurry,
-    kill,
-    kill_plan,
-    last_good,
-    launch,
-    plan_launch,
-    profiles,
-    remove_job,
-    save_profile,
-    wait_ready,
-)
+from eagletui.commands.jobs import LaunchPlan, last_good, launch, plan_launch, profiles, save_profile, wait_ready
+from eagletui.commands.kills import end_job, hurry, kill, kill_plan, pids_id, remove_job
 
 __all__ = [
     "Desk",
@@ -33,6 +21,7 @@ __all__ = [
     "launch",
     "may_change",
     "open_desk",
+    "pids_id",
     "plan_launch",
     "profiles",
     "remove_job",

@@ -18,15 +18,15 @@ from typing import Any, NamedTuple
 
 from eagletui import profiles as stored
 from eagletui.commands.desk import Desk, may_change
-from eagletui.commands.gpu_return import CardsBefore, cards_before, memory_back
 from eagletui.commands.survival import prospect
 from eagletui.config import Notice
 from eagletui.engines.command import parse_command
 from eagletui.hosts.base import HostError
 from eagletui.jobs.base import HIDDEN, BadJob, redact_argv, redact_env, secret_name
+from eagletui.jobs.container import gives_cards, own_network, with_log
 from eagletui.profile_launch import NoSuchCards, launch_spec
 from eagletui.profiles import Profile
-from eagletui.records import GpuBoard, GpuProcess, GpuSample, JobState, KillPlan, KillReport, from_doc
+from eagletui.records import GpuSample, JobState, from_doc
 
 LAUNCH_SECONDS = 90.0
 """How long a launch is sent again over lost connections, before it is told as failed."""
@@ -43,7 +43,7 @@ class LaunchPlan(NamedTuple):
 
     ``job`` is the id it will have. ``command`` and ``env`` are as they may be shown: without the values of secrets. ``secrets``
     are the names that the profile asks for, ``missing`` those without a value in this machine's environment. ``warnings`` do
-    not forbid the launch. ``runs_as`` says in words how the host would run it.
+    not forbid the launch. ``runs_as`` says in words how the host would run it, ``about`` what else a person should read first.
     """
 
     profile: Profile
@@ -55,6 +55,7 @@ class LaunchPlan(NamedTuple):
     missing: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     runs_as: str = ""
+    about: tuple[str, ...] = ()
 
 
 # ------------------------------------------------------------------------------------------------------------- profiles
@@ -94,8 +95,12 @@ def new_id(name: str) -> str:
 
 async def plan_launch(desk: Desk, profile: Profile) -> LaunchPlan:
     """What launching ``profile`` here would run. Raises `HostError` of kind config when no command can be made of it."""
+    if profile.unit is not None:
+        from eagletui.commands.unit import plan_unit
+
+        return await plan_unit(desk, profile)
     if profile.gpus is not None and desk.store.gpus is None:
-        await _news(desk, "gpus", FIRST_SECONDS)
+        await news(desk, "gpus", FIRST_SECONDS)
     board = desk.store.gpus
     cards = sorted(board.cards, key=lambda card: card.number) if board is not None else []
     job = new_id(profile.name)
@@ -109,11 +114,12 @@ async def plan_launch(desk: Desk, profile: Profile) -> LaunchPlan:
     spec["operator"] = desk.operator
     ahead = await prospect(desk)
     env = {**redact_env(spec["env"]), **dict.fromkeys(profile.secrets, HIDDEN)}
+    log = f"{(desk.store.info.state_dir if desk.store.info is not None else None) or ''}/jobs/{job}/log"
     return LaunchPlan(
         profile,
         job,
         spec,
-        tuple(redact_argv(spec["argv"])),
+        with_log(redact_argv(spec["argv"]), log),
         env,
         profile.secrets,
         tuple(name for name in profile.secrets if not os.environ.get(name)),
@@ -124,7 +130,8 @@ async def plan_launch(desk: Desk, profile: Profile) -> LaunchPlan:
 
 def _warnings(desk: Desk, profile: Profile, spec: Mapping[str, Any], cards: Sequence[GpuSample]) -> list[str]:
     out = []
-    facts = parse_command(spec["argv"])
+    box = spec.get("container") or {}
+    facts = parse_command(box.get("program") or spec["argv"])
     if (facts.host if facts is not None else profile.host) in _ANY_ADDRESS:
         out.append("listens on all interfaces: whoever reaches the host can use it")
     if redact_argv(spec["argv"]) != list(spec["argv"]):
@@ -136,6 +143,10 @@ def _warnings(desk: Desk, profile: Profile, spec: Mapping[str, Any], cards: Sequ
     for other in desk.store.jobs.values():
         if port is not None and other.port == port and (other.state in LIVE or other.members):
             out.append(f"port {port} is {'listened on' if other.listening else 'leased'} by {other.name} ({other.id})")
+    if box and profile.gpus is None and cards and not gives_cards(profile.container_args):
+        out.append('the container gets no card: add gpus = "all", or which of them')
+    if box and own_network(profile.container_args):
+        out.append(f"the container has a network of its own: its port {port} has to be published under the same number")
     wanted = set(spec.get("gpus") or ())
     out += [words for card in cards if card.uuid in wanted and (words := _busy(card))]
     return out
@@ -158,6 +169,10 @@ async def launch(desk: Desk, plan: LaunchPlan, secrets: Mapping[str, str]) -> Jo
     same id, for `LAUNCH_SECONDS`. Raises `HostError`: kind taken when a port or card is, config for a missing secret.
     """
     may_change(desk, "launch")
+    if plan.profile.unit is not None:
+        from eagletui.commands.unit import start_unit
+
+        return await start_unit(desk, plan)
     without = [name for name in plan.secrets if not secrets.get(name)]
     if without:
         raise _config("launch", f"no value for {', '.join(without)}", "set it in your environment, or type it in the launch form")
@@ -203,7 +218,7 @@ async def wait_ready(desk: Desk, job: str, on_change: Callable[[JobState], None]
         link = desk.store.connection
         if link.state in ("blocked", "closed"):
             raise HostError(link.step or "connection", link.why or "closed", link.remedy)
-        await _news(desk, "jobs", STEP_SECONDS)
+        await news(desk, "jobs", STEP_SECONDS)
 
 
 def is_ready(state: JobState) -> bool:
@@ -211,137 +226,8 @@ def is_ready(state: JobState) -> bool:
     return state.state == "running" and state.health == "ready"
 
 
-async def _news(desk: Desk, stream: str, seconds: float) -> None:
+async def news(desk: Desk, stream: str, seconds: float) -> None:
     """Wait for the next push of a stream, at most ``seconds``."""
     with contextlib.suppress(TimeoutError):  # the caller looks at the store again in any case
         async with asyncio.timeout(seconds):
             await desk.watch.sample(stream, desk.watch.count(stream) + 1)
-
-
-# ----------------------------------------------------------------------------------------------------------------- kill
-
-
-async def kill_plan(desk: Desk, job: str) -> KillPlan:
-    """What ending ``job`` would end and free, as it is at this moment. Raises `HostError` (absent: nothing of it runs)."""
-    state = desk.store.jobs.get(job)
-    on_cards = list(_on_cards(desk.store.gpus, state.gpus if state is not None else ()))
-    doc = await desk.session.request(
-        "kill_plan", job=job, gpu_processes=[{"uuid": card.uuid, "pid": process.pid} for card, process in on_cards]
-    )
-    return _plan_of(doc, on_cards)
-
-
-def _on_cards(board: GpuBoard | None, uuids: Sequence[str]) -> list[tuple[GpuSample, GpuProcess]]:
-    if board is None:
-        return []
-    return [(card, process) for card in board.cards if card.uuid in uuids for process in card.processes or ()]
-
-
-def _plan_of(doc: Mapping[str, Any], on_cards: Sequence[tuple[GpuSample, GpuProcess]]) -> KillPlan:
-    members = {process["pid"] for process in doc["processes"]}
-    own = [process for _, process in on_cards if process.pid in members]
-    # pids that /proc does not show are numbers of another namespace: whose they are cannot be told, so nobody is suspected
-    suspects = {p.pid: p for _, p in on_cards if p.pid not in members and (p.user is not None or p.command is not None)}
-    plan = {
-        **doc,
-        "processes": [{**process, "main": process["pid"] == doc.get("main")} for process in doc["processes"]],
-        "shm": [entry["path"] for entry in doc.get("shm") or ()],
-        "tmp": [entry["path"] for entry in doc.get("tmp") or ()],
-        "suspects": (),
-    }
-    return from_doc(KillPlan, plan)._replace(
-        suspects=tuple(suspects.values()),
-        gpu_memory=sum(process.mem or 0 for process in own) if own else None,
-    )
-
-
-async def kill(desk: Desk, plan: KillPlan, *, now: bool = False) -> KillReport:
-    """End what ``plan`` shows, and wait for the proof: processes gone, port free, the cards' memory back.
-
-    ``now`` skips the graces. Goes on over lost connections: the kill itself is the host's. Raises `HostError`: kind replaced when
-    the processes are not those of the plan any more (look again), absent when none is left.
-    """
-    may_change(desk, "kill")
-    cards = cards_before(desk.store.gpus, plan.gpus, {process.pid for process in plan.processes})
-    before = (await _look(desk, plan.job))[1].get("wall")
-    began = time.monotonic()
-    deadline = began + sum(plan.graces or (60.0, 15.0, 30.0)) + 60.0
-    asked = lost = False
-    while True:
-        try:
-            if not asked:
-                await desk.session.request("kill", job=plan.job, token=plan.token, now=now, operator=desk.operator)
-                asked = True
-            state, result = await _look(desk, plan.job)
-            fresh = result.get("wall") not in (None, before)
-            # the host writes the result before it calls a job over
-            if (state.state not in LIVE and (fresh or not state.members)) or (fresh and result.get("remaining")):
-                return await _report(desk, plan, state, result, cards)
-            if time.monotonic() > deadline:
-                why = f"still ending: {state.detail}" if state.detail else "it was told to end, and has not"
-                return KillReport(plan.job, False, remaining=(why,), seconds=time.monotonic() - began)
-        except HostError as error:
-            if lost and not asked and error.kind in ("absent", "replaced"):
-                asked = True  # it had been taken up before the connection was lost, and what was shown is ending already
-                continue
-            if not error.retry or time.monotonic() > deadline:
-                raise
-            # lost on the way: whether it was taken up shows in the job itself
-            lost = True
-            await desk.session.wait_online(max(0.0, deadline - time.monotonic()))
-            state, result = await _look(desk, plan.job)
-            asked = state.state == "stopping" or state.state not in LIVE or result.get("wall") not in (None, before)
-        await _news(desk, "jobs", 0.5)
-
-
-async def _look(desk: Desk, job: str) -> tuple[JobState, dict[str, Any]]:
-    """A job's state and result as the host has them now."""
-    answer = await desk.session.request("job", job=job)
-    return from_doc(JobState, answer["state"]), dict(answer.get("result") or {})
-
-
-async def _report(desk: Desk, plan: KillPlan, state: JobState, result: Mapping[str, Any], cards: CardsBefore) -> KillReport:
-    remaining = tuple(str(item) for item in result.get("remaining") or ())
-    back = None if remaining else await memory_back(desk, cards)
-    if back is not None and not back.done:
-        remaining = (back.words,)
-    return KillReport(
-        plan.job,
-        not remaining,
-        tuple(str(item) for item in result.get("released") or ()),
-        remaining,
-        result.get("seconds"),
-        state.rc,
-        back.words if back is not None else None,
-    )
-
-
-async def hurry(desk: Desk, job: str) -> None:
-    """A job that is ending gets no more time: SIGKILL to all of it. Raises `HostError`."""
-    may_change(desk, "kill")
-    await desk.session.request("kill", job=job, token="", now=True, operator=desk.operator)
-
-
-async def end_job(desk: Desk, job: str) -> str | None:
-    """End a job, whatever its processes are at this moment. None when nothing of it is left, else in words what is."""
-    may_change(desk, "kill")
-    report = await kill(desk, await kill_plan(desk, job))
-    return None if report.done else "; ".join(report.remaining)
-
-
-async def remove_job(desk: Desk, job: str) -> None:
-    """Delete the record and the log of an ended job from the host. Raises `HostError`."""
-    may_change(desk, "remove")
-    while True:
-        try:
-            await desk.session.request("remove", job=job)
-            return
-        except HostError as error:
-            if not error.retry:
-                raise
-        try:
-            await _look(desk, job)  # the connection was lost meanwhile: is it still there?
-        except HostError as error:
-            if error.kind == "absent":
-                return
-            raise

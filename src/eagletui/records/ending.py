@@ -27,7 +27,7 @@ class LogLine(NamedTuple):
 
 
 class Victim(NamedTuple):
-    """A process that a kill would end. Its identity is (pid, start)."""
+    """A process that a kill would end. Its identity is (pid, start). ``waiting_on``: what in the kernel holds it (D)."""
 
     pid: int
     start: int
@@ -36,6 +36,7 @@ class Victim(NamedTuple):
     command: str = ""
     rss: Optional[int] = None
     main: bool = False
+    waiting_on: Optional[str] = None
 
 
 class KillPlan(NamedTuple):
@@ -43,6 +44,11 @@ class KillPlan(NamedTuple):
 
     ``gpus`` are uuids, ``gpu_memory`` the bytes its processes hold on them, ``shm``/``tmp`` paths of its files,
     ``suspects`` processes on its cards that are not its own (shown, never signalled). ``cost`` is how long the load took.
+
+    ``lever`` is the command that ends it, in words, where signals are not what does (a container, a systemd unit); ``note``
+    what a person should know of that. ``adopted`` says what holds a server that eagletui only found (see `JobState`), ``only``
+    that exactly these processes are meant, which somebody has named. ``confirm`` is what has to be typed to end it, ``because``
+    why; None where a plain yes is enough.
     """
 
     job: str
@@ -60,6 +66,12 @@ class KillPlan(NamedTuple):
     cost: Optional[float] = None
     operator: Optional[str] = None
     graces: Tuple[float, ...] = ()
+    lever: Optional[str] = None
+    note: Optional[str] = None
+    adopted: Optional[str] = None
+    only: bool = False
+    confirm: Optional[str] = None
+    because: Optional[str] = None
 
 
 class KillReport(NamedTuple):

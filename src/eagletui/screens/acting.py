@@ -101,11 +101,23 @@ class Acting(App[int]):
     def action_kill(self) -> None:
         if not self._may_write():
             return
-        job = self._some_job("end")
+        job = self._process_at_hand() or self._some_job("end")
         if job is not None:
             from eagletui.screens.kill import KillSheet
 
             self.push_screen(KillSheet(self.store, job))
+
+    def _process_at_hand(self) -> str | None:
+        """What ends the process under the cursor of a list of processes: its job, else what stands for it alone."""
+        focused = self.screen_stack[0].focused
+        of_processes = isinstance(focused, Table) and focused.name_of_rows == "process"
+        pid: int | None = cast(Any, focused).pid_at_cursor if of_processes else None
+        if pid is None:
+            return None
+        for key, job in self.store.jobs.items():
+            if any(member[0] == pid for member in job.member_pids) or job.pid == pid:
+                return key
+        return deeds_of(self).pids_id([pid])
 
     def action_remove(self) -> None:
         if not self._may_write():

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from eagletui.commands import Desk, LaunchPlan
     from eagletui.commands.logs import LogWindow, Match
     from eagletui.commands.probe import Probe
+    from eagletui.commands.why import Canary, Looked
     from eagletui.config import Notice
     from eagletui.profiles import Profile
     from eagletui.records import Alert, JobState, KillPlan, KillReport
@@ -72,6 +73,12 @@ class Deeds:
 
         return await commands.kill(self._desk, plan)
 
+    def pids_id(self, pids: Iterable[int]) -> str:
+        """What stands for single processes where a job is asked for."""
+        from eagletui import commands
+
+        return commands.pids_id(pids)
+
     async def hurry(self, job: str) -> None:
         from eagletui import commands
 
@@ -100,6 +107,16 @@ class Deeds:
         from eagletui.commands import logs
 
         return await logs.first_error(window, text)
+
+    async def stacks(self, job: JobState) -> Looked:
+        from eagletui.commands import why
+
+        return await why.stacks(self._desk, job)
+
+    async def canary(self, job: JobState) -> Canary:
+        from eagletui.commands import why
+
+        return await why.canary(self._desk, job)
 
     def probe(self, job: str) -> Probe:
         from eagletui.commands.probe import Probe

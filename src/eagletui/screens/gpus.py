@@ -151,12 +151,22 @@ class History(Panel):
         return out
 
 
-class CardProcesses(Table):
+class ProcessTable(Table):
+    """A list of processes; the second value that a row is sorted by is its pid."""
+
+    fades = True
+    name_of_rows = "process"
+
+    @property
+    def pid_at_cursor(self) -> int | None:
+        row = self.current
+        return int(row.sort[1]) if row is not None and isinstance(row.sort[1], int) else None
+
+
+class CardProcesses(ProcessTable):
     """The processes that hold memory on the cards, with their owner and job."""
 
     topics = frozenset({"gpus", "jobs"})
-    fades = True
-    name_of_rows = "process"
 
     def columns(self) -> Sequence[Column]:
         return (
@@ -190,12 +200,10 @@ class CardProcesses(Table):
         return [[(" the driver does not tell the processes" if unknown else " no process holds memory on a card", "dim")]]
 
 
-class HostProcesses(Table):
+class HostProcesses(ProcessTable):
     """The top of the host's processes."""
 
     topics = frozenset({"processes"})
-    fades = True
-    name_of_rows = "process"
 
     def columns(self) -> Sequence[Column]:
         return (

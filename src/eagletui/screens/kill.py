@@ -22,6 +22,7 @@ from eagletui.widgets.sheet import Choice, Field, Sheet, bindings
 
 SHOWN_PROCESSES = 14
 SHOWN_FILES = 6
+HOLDERS = {"systemd": "a systemd unit", "docker": "a docker container", "podman": "a podman container"}
 
 
 class KillSheet(Sheet[None]):
@@ -37,7 +38,8 @@ class KillSheet(Sheet[None]):
         super().__init__()
         self._store, self._job = store, job
         state = store.jobs.get(job)
-        self._name = clean(state.name if state is not None else job, 60)
+        # single processes have no name but their numbers
+        self._name = clean(state.name if state is not None else job.replace("pids-", "process ", 1), 60)
         self.plan: KillPlan | None = None
         self.report: KillReport | None = None
         self.ending = False
@@ -56,7 +58,7 @@ class KillSheet(Sheet[None]):
         self._text = Lines(self._lines, frozenset({"jobs", "clock"}))
         self._scroll = VerticalScroll(self._text, classes="scroll", can_focus=False)
         yield self._scroll
-        self._typed = Field(id="typed", hint=f"type {self._name} to confirm: it is another operator's job")
+        self._typed = Field(id="typed")
         self._typed.display = False
         yield self._typed
 
@@ -82,12 +84,12 @@ class KillSheet(Sheet[None]):
             return self._progress()
         if self.plan is None:
             return [[("~ looking at its processes", "work")]] if not self.said else []
-        foreign = self._foreign()
-        return plan_lines(self.plan, self._store, width, foreign)
+        return plan_lines(self.plan, self._store, width)
 
     def _progress(self) -> list[Line]:
         job = self._store.jobs.get(self._job)
-        line: Line = [("~ ", "work"), (clean(job.detail or "", 300) if job is not None else "", "")]
+        what = (job.detail if job is not None else None) or "it has been told to end"
+        line: Line = [("~ ", "work"), (clean(what, 300), "")]
         if job is not None and job.state not in ("running", "launching", "stopping"):
             line = [("~ its processes are gone; the cards' memory is awaited", "work")]
         out: list[Line] = [[job_state(job)] if job is not None else [], line]
@@ -95,9 +97,10 @@ class KillSheet(Sheet[None]):
             out.append([(plural(job.members, "process", "processes") + " left", "dim")])
         return [*out, [], [("this goes on when you leave this box, and when the connection is lost", "dim")]]
 
-    def _foreign(self) -> bool:
-        plan = self.plan
-        return plan is not None and bool(plan.operator) and plan.operator != deeds_of(self.app).operator
+    @property
+    def _wanted(self) -> str:
+        """What has to be typed, as it is shown; empty when a plain yes is enough."""
+        return clean(self.plan.confirm or "", 200).strip() if self.plan is not None else ""
 
     def _redraw(self) -> None:
         if not self.is_mounted:
@@ -107,7 +110,8 @@ class KillSheet(Sheet[None]):
         cancel.label = "Close" if over or self.ending else "Cancel"
         end.label = "Kill now" if self.ending else "End it"
         end.display = self.ending or (self.plan is not None and not over)
-        self._typed.display = self._foreign() and not self.ending and not over
+        self._typed.display = bool(self._wanted) and not self.ending and not over
+        self._typed.placeholder = f"type {self._wanted} to confirm"
         for lines in self.query(Lines):
             lines.redraw()
 
@@ -141,9 +145,10 @@ class KillSheet(Sheet[None]):
         """Confirmed: by its key or its button."""
         if self.plan is None or self.ending or self.report is not None or self._stale():
             return
-        if self._foreign() and self._typed.value.strip() != self._name:
-            who = clean(self.plan.operator or "", 40)
-            self.say([("! ", "warn"), (f"{who} launched it: type its name, {self._name}, to end it all the same", "warn")])
+        if self._wanted and self._typed.value.split() != self._wanted.split():
+            what = "the number of each process" if self.plan.only else "its name"
+            because = clean(self.plan.because or "", 120)
+            self.say([("! ", "warn"), (f"{because}: type {what}, {self._wanted}, to end it all the same", "warn")])
             self._typed.focus()
             return
         self.ending = True
@@ -206,11 +211,12 @@ class KillSheet(Sheet[None]):
             event.stop()
 
 
-def plan_lines(plan: KillPlan, store: Store, width: int, foreign: bool) -> list[Line]:
+def plan_lines(plan: KillPlan, store: Store, width: int) -> list[Line]:
     """What a kill would end and free."""
     out: list[Line] = []
-    if foreign:
-        out.append([("! ", "warn"), (f"launched by {clean(plan.operator or '', 40)}, not by you", "warn")])
+    if plan.because:
+        more = f"; {HOLDERS[plan.adopted]} holds it" if plan.adopted in HOLDERS else ""
+        out.append([("! ", "warn"), (clean(plan.because, 120) + more, "warn")])
     cost = f"{duration(plan.cost)} to be ready again" if plan.cost is not None else "not known"
     out.append(
         [("up ", "dim"), (duration(plan.uptime), ""), ("   a restart costs ", "dim"), (cost, "strong" if plan.cost else "dim")]
@@ -220,6 +226,9 @@ def plan_lines(plan: KillPlan, store: Store, width: int, foreign: bool) -> list[
         mark = "main" if process.main else f"{clean(process.state, 2)}"
         head = f"  {process.pid:>8}  {clean(process.user or MISSING, 10):<10} {mark:<5}{size(process.rss):>9}  "
         out.append([(head, "dim"), (clean(short_command(process.command), max(10, width - len(head))), "")])
+        if process.waiting_on is not None:
+            why = f"uninterruptible, waiting on {clean(process.waiting_on, 60)}: it cannot be ended until that is over"
+            out.append([(" " * 12, ""), (why, "warn")])
     if len(plan.processes) > SHOWN_PROCESSES:
         out.append([(f"  and {len(plan.processes) - SHOWN_PROCESSES} more", "dim")])
     out += [[], [("freed", "strong")]]
@@ -236,13 +245,22 @@ def plan_lines(plan: KillPlan, store: Store, width: int, foreign: bool) -> list[
         if len(files) > SHOWN_FILES:
             out.append([(f"        and {len(files) - SHOWN_FILES} more", "dim")])
     if plan.suspects:
-        out += [[], [("! ", "warn"), ("on its cards, but not its own: they are not touched", "warn")]]
+        out += [[], [("! ", "warn"), ("on its cards, but not its own: they are not touched (GPUs ends them one by one)", "warn")]]
         for suspect in plan.suspects:
             words = f"{clean(suspect.user or MISSING, 12)}  {size(suspect.mem)}  {clean(suspect.command or '', 120)}"
             out.append([(f"  {suspect.pid:>8}  ", "dim"), (words, "")])
-    if len(plan.graces) == 3:
-        steps = "SIGTERM to the main process, {} s; to all, {} s; then SIGKILL".format(*(f"{g:g}" for g in plan.graces))
-        out += [[], [(steps, "dim")]]
+    if plan.lever is not None:
+        out += [[], [("how   ", "dim"), (clean(plan.lever, 200), "strong")]]
+        if plan.note:
+            out += [[("      ", ""), (piece, "dim")] for piece in folded(clean(plan.note, 300), max(10, width - 6))]
+    elif len(plan.graces) == 3:
+        main, members = (f"{grace:g} s" for grace in plan.graces[:2])
+        steps = f"SIGTERM to the main process, {main}; to all, {members}; then SIGKILL"
+        if plan.only:
+            steps = (
+                f"SIGTERM, {main if len(plan.processes) == 1 else members}; then SIGKILL - to these alone, not to their children"
+            )
+        out += [[], [("how   ", "dim"), (steps, "dim")]]
     return out
 
 
