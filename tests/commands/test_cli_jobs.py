@@ -111,7 +111,10 @@ def test_what_cannot_be_launched(profile: Profile, places: Path, capfd: pytest.C
     assert (code, out) == (1, "")
     assert "ValueError: bad shard - eagletui logs local" in err
     save_profile(replace(profile, name="gone", command=(), venv="/nowhere"))
-    code, out, err = run(capfd, "launch", "local", "gone", "--json")
+    code, out, err = run(capfd, "launch", "local", "gone")
+    assert (code, out) == (2, "")
+    assert "there is no program /nowhere/bin/vllm on this host" in err
+    code, out, err = run(capfd, "launch", "local", "gone", "--json", "--force")
     assert code == 1
     assert json.loads(out)["outcome"] == "failed"
     assert "/nowhere/bin/vllm" in err

@@ -12,11 +12,14 @@ from difflib import get_close_matches
 from eagletui import text
 from eagletui.cli.desk import LiveLine, print_json, seated
 from eagletui.cli.errors import Exit, say
+from eagletui.cli.findings import tell
 from eagletui.cli.snapshot import as_plain
 from eagletui.cli.words import eta_words
 from eagletui.commands import Desk, LaunchPlan, launch, may_change, plan_launch, profiles, wait_ready
 from eagletui.commands.jobs import is_ready
+from eagletui.commands.preflight import preflight
 from eagletui.engines.events import PHASE_LABELS
+from eagletui.engines.preflight.findings import BLOCKED
 from eagletui.hosts.base import HostError
 from eagletui.hosts.prompts import TerminalPrompter
 from eagletui.profiles import Profile, with_changes
@@ -37,12 +40,14 @@ async def _launch(options: argparse.Namespace) -> int:
     async with seated(options, ("jobs", "gpus")) as desk:
         if not options.dry_run:
             may_change(desk, "launch")
-        plan = await plan_launch(desk, await asyncio.to_thread(_profile, desk, options))
+        plan = await plan_launch(desk, await asyncio.to_thread(profile_named, desk, options))
         for warning in plan.warnings:
             say(f"warning: {warning}")
         if options.dry_run:
             _show(options, plan)
             return Exit.OK
+        if not await _checked(desk, options, plan):
+            return Exit.USAGE
         secrets = {name: os.environ.get(name) or await _asked(name) for name in plan.secrets}
         state = await launch(desk, plan, secrets)
         if state.survival and state.survival not in plan.warnings:
@@ -52,7 +57,24 @@ async def _launch(options: argparse.Namespace) -> int:
         return _told(options, state)
 
 
-def _profile(desk: Desk, options: argparse.Namespace) -> Profile:
+async def _checked(desk: Desk, options: argparse.Namespace, plan: LaunchPlan) -> bool:
+    """Look before the load: what would stop it is told, and stops it unless it is forced."""
+    try:
+        found = await preflight(desk, plan.profile, plan)
+    except HostError as error:
+        if error.kind != "agent":
+            raise
+        say(f"warning: what would stop this launch could not be looked at: {error.why}")
+        return True
+    tell(found.report)
+    if found.report.verdict != BLOCKED or options.force:
+        return True
+    say("launch: not tried, see above - mend it, or launch with --force")
+    return False
+
+
+def profile_named(desk: Desk, options: argparse.Namespace) -> Profile:
+    """The profile that ``options`` name, with their changes. Raises `HostError` of kind config."""
     found, notices = profiles(desk)
     profile = found.get(options.profile)
     if profile is not None:

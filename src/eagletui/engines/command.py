@@ -86,6 +86,10 @@ class _Options:
             else:
                 self._found[name] = None
 
+    def names(self) -> List[str]:
+        """Every option that is given, in its canonical spelling."""
+        return list(self._found)
+
     def has(self, names: Sequence[str]) -> bool:
         return any(name in self._found for name in names)
 
@@ -271,6 +275,11 @@ def _after_program(argv: Sequence[str]) -> List[str]:
         if word.endswith(("/launch_server.py", "/api_server.py")):
             return words[at + 1 :]
     return words[1:]
+
+
+def options_of(argv: Sequence[str]) -> _Options:
+    """All options that a server's argv gives, for whoever needs more than `parse_command` tells."""
+    return _Options(_after_program(argv))
 
 
 def parse_command(argv: Sequence[str]) -> Optional[ServerFacts]:

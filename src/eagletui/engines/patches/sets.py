@@ -1,0 +1,11 @@
+"""The table of sets."""
+
+from __future__ import annotations
+
+from typing import Dict, Tuple
+
+from eagletui.engines.patches.core import PatchSet
+from eagletui.engines.patches.kimi_eagle3 import KIMI_EAGLE3
+
+SETS: Tuple[PatchSet, ...] = (KIMI_EAGLE3,)
+BY_NAME: Dict[str, PatchSet] = {patch.name: patch for patch in SETS}
