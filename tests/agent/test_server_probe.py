@@ -41,6 +41,9 @@ class Quiet(Owner):
     def server_model(self, name: str, max_model_len: int | None) -> None:
         self.told.append(name)
 
+    def server_version(self, version: str) -> None:
+        self.told.append("version " + version)
+
     def server_smoke(self, result: dict[str, Any]) -> None:
         self.told.append(result)
 
@@ -93,5 +96,27 @@ def test_a_server_with_a_key_is_asked_for_no_prompt_and_its_metrics_are_told_as_
     assert owner.told[2] == "no numbers: /metrics wants a key, and none is known here (status 401)"
 
 
-def answer(status: int) -> Answer:
-    return Answer(status, {}, b"")
+def test_the_version_is_asked_by_its_old_name_where_the_new_one_is_not_known(asked: list[tuple[str, Any]]) -> None:
+    turns, owner = Turns(), Quiet()
+    rules = Rules(1, version="/server_info", smoke=False)
+    ServerProbe(turns, rules, owner, lambda: True).start()  # type: ignore[arg-type]
+    turns.turn()
+    for body in (b"", b'{"data": [{"id": "m"}]}', None, b'{"version": "0.5.2"}'):
+        asked[-1][1](answer(404) if body is None else answer(200, body))
+    assert [path for path, _ in asked] == ["/health", "/v1/models", "/server_info", "/get_server_info", "/metrics"]
+    assert owner.told == ["ready", "m", "version 0.5.2"]
+
+
+@pytest.mark.parametrize("said", [(500, b""), (200, b"[]"), (200, b'{"version": 5}')])
+def test_a_version_that_is_not_told_stops_nothing(said: tuple[int, bytes], asked: list[tuple[str, Any]]) -> None:
+    turns, owner = Turns(), Quiet()
+    ServerProbe(turns, Rules(1, version="/version", smoke=False), owner, lambda: True).start()  # type: ignore[arg-type]
+    turns.turn()
+    for one in ((200, b""), (200, b"{}"), said):
+        asked[-1][1](answer(*one))
+    assert [path for path, _ in asked][-2:] == ["/version", "/metrics"]
+    assert owner.told == ["ready"]
+
+
+def answer(status: int, body: bytes = b"") -> Answer:
+    return Answer(status, {}, body)

@@ -113,7 +113,13 @@ def test_a_server_from_a_profile() -> None:
     assert spec["leases"] == {"port": 8001, "gpus": ["GPU-a", "GPU-b"]}
     assert spec["env"]["CUDA_VISIBLE_DEVICES"] == "GPU-a,GPU-b"
     assert spec["env"]["NCCL_P2P_LEVEL"] == "SYS"
-    assert spec["ready"] == {"health": "/v1/models", "after_log": False, "smoke": False, "address": "127.0.0.1"}
+    assert spec["ready"] == {
+        "health": "/v1/models",
+        "after_log": False,
+        "smoke": False,
+        "address": "127.0.0.1",
+        "version": "/version",
+    }
     assert spec["kind"] == "serve"
     assert spec["profile"] == "k25"
     for key in ("name", "engine", "model", "drafter", "k", "port", "cwd", "log_cap"):

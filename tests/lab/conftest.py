@@ -13,6 +13,7 @@ from eagletui import lab as labs
 from eagletui.labparts.paths import Lab, find_lab
 from eagletui.labparts.report import TerminalReporter
 from eagletui.labparts.steps import machine_problem
+from tests.lab.sglang_server import Sglang, is_built, sglang_root
 
 HERE = Path(__file__).parent
 LIMIT = 1500  # seconds: the first test that needs the lab may have to download and build it
@@ -44,3 +45,14 @@ def lab() -> Iterator[Lab]:
         if labs.up(place.root, reporter=TerminalReporter(out, err)) != 0:
             pytest.fail(f"the lab could not be built: {err.getvalue()}\n{out.getvalue()}", pytrace=False)
         yield place
+
+
+@pytest.fixture(scope="session")
+def sglang(lab: Lab) -> Sglang:
+    """The real SGLang with the lab's models; one engine at a time, so with the lab's lock. Built by ``make sglang`` alone."""
+    root = sglang_root()
+    if not is_built(root):
+        pytest.skip(f"no SGLang in {root}: `make sglang` builds it (2 minutes, 2.6 GB)")
+    found = Sglang(root, lab)
+    found.prepare()
+    return found

@@ -16,11 +16,13 @@ SMOKE_TIMEOUT = 180.0
 SMOKE_TOKENS = 16
 SMOKE_PROMPT = "The capital of France is"
 _KEY_NEEDED = (401, 403)
+_OLD_NAMES = {"/server_info": "/get_server_info"}  # SGLang up to 0.5.7 has only the old one, newer ones complain of it
 
 
 class Rules(NamedTuple):
     """How a server is watched. ``health`` is the path whose 200 proves it ready (None: only the log tells), ``after_log`` that
-    the log must have said so as well, ``metrics`` the path of its metrics, ``smoke`` whether to send one prompt."""
+    the log must have said so as well, ``metrics`` the path of its metrics, ``smoke`` whether to send one prompt, ``version``
+    where it says its own version (None: not asked)."""
 
     port: int
     health: Optional[str] = "/health"
@@ -30,6 +32,7 @@ class Rules(NamedTuple):
     poll: float = 2.0
     scrape: float = 2.0
     address: str = "127.0.0.1"
+    version: Optional[str] = None
 
 
 class Owner:
@@ -40,6 +43,9 @@ class Owner:
 
     def server_model(self, name: str, max_model_len: Optional[int]) -> None:
         raise NotImplementedError
+
+    def server_version(self, version: str) -> None:
+        """The engine's version, as the server says it. Whoever knows it otherwise need not care."""
 
     def server_smoke(self, result: Dict[str, Any]) -> None:
         """``{"tokens", "seconds", "tokens_per_s"}`` or ``{"problem"}``."""
@@ -140,6 +146,25 @@ class ServerProbe:
         if isinstance(name, str):
             self._model = name
             self._owner.server_model(name, length if isinstance(length, int) else None)
+        if self._rules.version is not None and answer.status == 200:
+            self._ask_version(self._rules.version, answer)
+        else:
+            self._first_prompt(answer)
+
+    def _ask_version(self, path: str, models: Answer) -> None:
+        def got(said: Answer) -> None:
+            if said.status == 404 and path in _OLD_NAMES:
+                self._ask_version(_OLD_NAMES[path], models)
+                return
+            version = _json(said.body).get("version") if said.status == 200 else None
+            if isinstance(version, str) and version:
+                self._owner.server_version(version[:40])
+            self._first_prompt(models)
+
+        self._ask(path, got)
+
+    def _first_prompt(self, answer: Answer) -> None:
+        """``answer`` is that about the models."""
         if not self._rules.smoke:
             self._scrape()
         elif answer.status in _KEY_NEEDED:

@@ -49,6 +49,9 @@ class Served(Owner):
         if max_model_len is not None:
             self._f["max_model_len"] = max_model_len
 
+    def server_version(self, version: str) -> None:
+        self._f["engine_version"] = self._f.get("engine_version") or version
+
     def server_smoke(self, result: Dict[str, Any]) -> None:
         self._f["smoke_tokens_per_s"] = result.get("tokens_per_s")
         self._f["smoke_seconds"] = result.get("seconds")

@@ -18,7 +18,8 @@ class Readiness(NamedTuple):
     """``path`` is what to ask, ``statuses`` what an answer means; any other status is ``unknown``, no connection ``refused``.
 
     ``log_needed``: the log must have said "ready" as well. ``models`` is the path of the model list, ``generates`` is True when
-    asking ``path`` makes the engine run a token (so not too often).
+    asking ``path`` makes the engine run a token (so not too often). ``version`` is where it says its own version: SGLang's log does
+    not, and the log of a server that was only found may be lost.
     """
 
     engine: str
@@ -29,6 +30,7 @@ class Readiness(NamedTuple):
     models: str
     alive: str
     generates: bool
+    version: str
 
     def judge(self, status: Optional[int]) -> str:
         """The meaning of an HTTP status; None is a refused connection."""
@@ -47,6 +49,7 @@ RULES = {
         "/v1/models",
         "/health",
         False,
+        "/version",
     ),
     "sglang": Readiness(
         "sglang",
@@ -57,6 +60,7 @@ RULES = {
         "/v1/models",
         "/model_info",
         True,
+        "/server_info",
     ),
 }
 

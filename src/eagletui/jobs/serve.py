@@ -53,6 +53,7 @@ class Serve(Kind):
                 "health": rules.path,
                 "after_log": rules.log_needed,
                 "smoke": bool(profile.get("smoke", True)),
+                "version": rules.version,
                 "address": "127.0.0.1" if host in _ANY_ADDRESS else host,
             },
         }
