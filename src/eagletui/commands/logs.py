@@ -15,5 +15,6 @@ def log_of(desk: Desk, job: str) -> LogWindow:
     if state is None:
         raise HostError("log", "this job is not on the host any more", kind="absent")
     if not state.log:
-        raise HostError("log", f"{state.name} has no log that is known of", kind="absent")
+        why = state.log_problem or ("its log is being fetched" if state.adopted else f"{state.name} has no log that is known of")
+        raise HostError("log", why, kind="absent")
     return LogWindow(desk.session, state.log)

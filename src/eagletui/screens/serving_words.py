@@ -8,9 +8,11 @@ from eagletui.records import Eta, JobState, Percentiles, ServerView
 from eagletui.screens.words import job_state
 from eagletui.store import Store
 from eagletui.text import MISSING, clean, duration, number, percent
+from eagletui.views.adopted import holder_words, leftover_words, numbers_words, pid_words
 from eagletui.views.loading import eta_of, phase_name, running_phase, silence_of
 from eagletui.views.serving import (
     LABELS,
+    LEFTOVER,
     Shown,
     current,
     elapsed,
@@ -21,7 +23,7 @@ from eagletui.views.serving import (
     shown_window,
     tensor_parallel,
 )
-from eagletui.widgets.paint import Line, folded, joined, spread
+from eagletui.widgets.paint import Line, folded, joined, spread, wrapped
 
 ENGINES = {"vllm": "vLLM", "sglang": "SGLang"}
 
@@ -76,7 +78,19 @@ def head_lines(store: Store, width: int, now: float) -> list[Line]:
     second = joined(
         [part for part in (model, [(drafter_word(job), "" if job.drafter else "dim")], shape, size) if part], width - 1
     )
-    return [first, [(" ", ""), *second], []]
+    return [first, [(" ", ""), *second], *found_line(job, width), []]
+
+
+def found_line(job: JobState, width: int) -> list[Line]:
+    """Of a server that eagletui did not start: what holds it, and what is therefore not known of it."""
+    holder = holder_words(job)
+    if holder is None:
+        return []
+    parts: list[Line] = [[(clean(holder, 100), "work")]]
+    if job.image:
+        parts.append([(f"image {clean(job.image, 80)}", "dim")])
+    parts += [[(clean(words, 200), "dim")] for words in (pid_words(job), numbers_words(job)) if words]
+    return [[(" ", ""), *line] for line in wrapped(parts, width - 1, most=2)]
 
 
 def no_server_lines(store: Store) -> list[Line]:
@@ -228,6 +242,8 @@ def server_lines(store: Store, job: JobState, width: int, now: float) -> list[Li
     if job.health == "ready" and job.ended is None:
         parts += traffic_parts(store, job)
         out = acceptance_line(store, job)
+    elif job.state == LEFTOVER:
+        out = [[("  ! ", "bad"), (leftover_words(store, job), "bad")]]
     elif has_failed(job):
         text = clean(job.first_error or job.detail or "", 400)
         out = [[("  ", ""), (text, "bad")]] if text else []
@@ -238,6 +254,9 @@ def server_lines(store: Store, job: JobState, width: int, now: float) -> list[Li
     if job.port is not None:
         parts.append([(f":{job.port}", "")])
     parts.append([(engine_word(job) or MISSING, "dim")])
+    holder = holder_words(job)
+    if holder is not None:
+        parts.append([(clean(holder, 80), "dim")])
     view = store.servers.get(job.id)
     out += [[("  ! ", "warn"), (clean(text, 200), "warn")] for text in problems(view, job)]
     return [joined([part for part in parts if part], width), *out]

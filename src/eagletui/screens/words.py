@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from eagletui.records import Alert, GpuSample, JobState
 from eagletui.store import GpuSummary, Store
 from eagletui.text import MISSING, clean, duration, gib, number, plural, watts
+from eagletui.views.adopted import holder_words, leftover_words
 from eagletui.widgets.paint import Line, Span
 
 _HARD = ("HW thermal", "HW power brake", "HW slowdown")
@@ -175,6 +176,7 @@ _JOB_STATES: Mapping[str, tuple[str, str]] = {
     "lost_supervisor": ("! supervisor lost", "warn"),
     "lost_reboot": ("! lost: reboot", "warn"),
     "lost_container": ("! lost: container", "warn"),
+    "leftover": ("! leftover", "bad"),
 }
 _HEALTHS: Mapping[str, tuple[str, str]] = {
     "loading": ("~ loading", "work"),
@@ -200,7 +202,15 @@ def job_state(job: JobState) -> Span:
 
 
 def job_progress(job: JobState, store: Store) -> Line:
-    """What a job does or how it ended, in one line."""
+    """What a job does or how it ended, in one line; of a server that was only found, first what holds it."""
+    holder = holder_words(job)
+    words = _progress(job, store)
+    return words if holder is None else [(clean(holder, 80), "dim"), *([("   ", ""), *words] if words else [])]
+
+
+def _progress(job: JobState, store: Store) -> Line:
+    if job.state == "leftover":
+        return [(leftover_words(store, job), "bad"), (f"   {clean(job.detail or '', 200)}", "dim")]
     if job.first_error and job_state(job)[1] == "bad":
         return [(clean(job.first_error, 300), "")]
     phase = next((p for p in reversed(job.phases) if p.seconds is None), None)

@@ -16,6 +16,7 @@ LABELS: tuple[str, ...] = ("10 s", "1 m", "10 m", "all")
 LIVE = frozenset(("launching", "running", "stopping"))
 IDLE_AFTER = 10.0
 """Seconds without work after which a server is told as idle; between two short requests it is not."""
+LEFTOVER = "leftover"
 KEPT_FAILURES = 3
 
 
@@ -24,6 +25,8 @@ def is_server(job: JobState) -> bool:
 
 
 def is_loading(job: JobState) -> bool:
+    if job.adopted is not None and job.health == "ready":
+        return False  # how long the load of a server that was found took may never be known
     return job.state in LIVE and job.ready_seconds is None and job.health not in ("failed", "gone") and not is_stopping(job)
 
 
@@ -37,8 +40,9 @@ def has_failed(job: JobState) -> bool:
 
 
 def is_alive(job: JobState) -> bool:
-    """Whether something of a server runs: it goes on serving when its supervisor was killed."""
-    return job.state in LIVE or (job.state == "lost_supervisor" and bool(job.members))
+    """Whether something of a server runs: it goes on serving when its supervisor was killed, and holds its memory when only
+    some of its processes are left."""
+    return job.state in LIVE or (job.state in ("lost_supervisor", LEFTOVER) and bool(job.members))
 
 
 def smoke_words(problem: str | None) -> str | None:

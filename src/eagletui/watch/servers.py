@@ -1,7 +1,9 @@
 """The serving jobs of a host: their scrapes, as the shim on the host recorded them, into windows and chart series.
 
 One task a server reads its ``samples.jsonl``: the newest part first, so that the numbers are there at once, then the past for
-the charts, then what comes. A lost connection stops it where it is; it goes on at the same byte.
+the charts, then what comes. A lost connection stops it where it is; it goes on at the same byte. A server that was only found
+is scraped by the agent while it runs: its charts begin with the connection and have a gap where there was none, but what it did
+since it was started is known from its counters.
 """
 
 from __future__ import annotations
@@ -25,6 +27,12 @@ WAIT = 20.0
 RETRY = 1.0
 POINTS = 2400
 LOAD_POINTS = 900
+GAP = 15.0
+"""Seconds between two scrapes of a server that was found from which on the charts have a gap: nobody scraped it then."""
+_COUNTERS = (
+    "prompt_tokens", "generated_tokens", "verify_steps", "drafted", "accepted", "prefix_queries", "prefix_hits", "preemptions",
+    "finished", "ttft_sum", "itl_sum", "decoded_tokens", "prefilled_tokens",
+)  # fmt: skip
 SERIES = ("prompt", "generated", "running", "waiting", "kv", "rate", "length", "drafted", "accepted")
 
 
@@ -45,13 +53,15 @@ class Servers:
         self._follow_loads(jobs, boot)
         self._estimate(jobs, boot)
         for job in jobs:
-            if job.ready_seconds is None or job.id in self._tasks or job.id in self._done:
+            if not _recorded(job) or job.id in self._tasks or job.id in self._done:
                 continue
             if job.state in ("running", "stopping"):
                 self.follow(job.id)
         known = {job.id for job in jobs}
-        for name in [name for name in self._tasks if name not in known]:
-            self._tasks.pop(name).cancel()
+        for name in [name for name in {*self._tasks, *self._store.servers} if name not in known]:
+            task = self._tasks.pop(name, None)
+            if task is not None:
+                task.cancel()
             self._forget(name)
 
     def follow(self, job: str) -> None:
@@ -122,6 +132,7 @@ class Servers:
             try:
                 await follower.more()
             except HostError as error:
+                follower.had_news = False
                 follower.trouble(error)
                 await asyncio.sleep(self._retry)
             state = self._store.jobs.get(job)
@@ -129,6 +140,32 @@ class Servers:
                 self._done.add(job)
                 self._tasks.pop(job, None)
                 return
+
+
+def _recorded(job: JobState) -> bool:
+    """Whether there are scrapes to follow: of a job of ours since it was ready, of a server that was found where it has any."""
+    return job.ready_seconds is not None if job.adopted is None else job.samples is not None and job.health == "ready"
+
+
+def from_the_start(sample: ServerSample, job: JobState) -> ServerSample | None:
+    """What a scrape would have shown when the server had just been started: its counters at zero. None when that is not known."""
+    if job.started_boot is None or job.started_boot >= sample.boot:
+        return None
+    zero: dict[str, Any] = {name: 0.0 for name in _COUNTERS if getattr(sample, name) is not None}
+    for name in ("ttft", "itl"):
+        found = getattr(sample, name)
+        if found is not None:
+            zero[name] = tuple((bound, 0.0) for bound, _count in found)
+    if sample.per_position is not None:
+        zero["per_position"] = tuple(0.0 for _ in sample.per_position)
+    kept: dict[str, Any] = {
+        "engine": sample.engine,
+        "k": sample.k,
+        "acceptance_from": sample.acceptance_from,
+        "start_time": sample.start_time,
+    }
+    wall = sample.wall - (sample.boot - job.started_boot)
+    return ServerSample(job.started_boot, wall, running=0.0, waiting=0.0, **zero, **kept)
 
 
 class _Follower:
@@ -140,6 +177,7 @@ class _Follower:
         self._file: LineFile | None = None
         self._charted: ServerSample | None = None
         self._busy: ServerView | None = None
+        self._counted = False
         self.caught_up = False
         self.had_news = False
 
@@ -156,6 +194,8 @@ class _Follower:
     def _samples(self, values: Iterable[Any]) -> list[ServerSample]:
         found = []
         for value in values:
+            if isinstance(value, dict) and value.get("job", self._job) != self._job:
+                continue  # another agent gave this path to another server: the next table of jobs names the right one
             try:
                 found.append(from_doc(ServerSample, value))
             except BadRecord:
@@ -163,11 +203,9 @@ class _Follower:
         return found
 
     async def begin(self) -> None:
-        info = self._store.info
-        if info is None or info.state_dir is None:
-            raise HostError("samples", "the host has not said where its jobs are", kind="absent")
-        file = LineFile(self._reader, f"{info.state_dir}/jobs/{self._job}/samples.jsonl", self._on_bad)
+        file = LineFile(self._reader, self._path(), self._on_bad)
         tail = self._samples(await file.tail(TAIL_BYTES))
+        self._count_from_the_start(tail)
         for sample in tail:
             self._scrapes.add(sample)
         self._look_back(tail)
@@ -186,9 +224,32 @@ class _Follower:
         self._file, self.caught_up = file, True
         self._publish()
 
+    def _path(self) -> str:
+        job, info = self._store.jobs.get(self._job), self._store.info
+        if job is not None and job.adopted is not None:
+            if job.samples is None:
+                raise HostError("samples", "nothing of this server has been scraped yet", kind="absent")
+            return job.samples
+        if info is None or info.state_dir is None:
+            raise HostError("samples", "the host has not said where its jobs are", kind="absent")
+        return f"{info.state_dir}/jobs/{self._job}/samples.jsonl"
+
+    def _count_from_the_start(self, samples: Sequence[ServerSample]) -> None:
+        """Nobody scraped a server that was found before us, but all its counters began at zero."""
+        job = self._store.jobs.get(self._job)
+        if job is None or job.adopted is None or not samples or self._counted:
+            return
+        self._counted = True
+        zero = from_the_start(samples[0], job)
+        if zero is not None:
+            self._scrapes.older(zero)
+
     async def more(self) -> None:
         assert self._file is not None
+        if self._path() != self._file.path:
+            self._file = LineFile(self._reader, self._path(), self._on_bad)  # another agent, another place
         fresh = self._samples(await self._file.follow(WAIT))
+        self._count_from_the_start(fresh)
         self.had_news = bool(fresh)
         for sample in fresh:
             newest = self._scrapes.newest
@@ -223,6 +284,11 @@ class _Follower:
         """One point of each series: what happened since the point before."""
         before, self._charted = self._charted, sample
         if before is None:
+            return
+        job = self._store.jobs.get(self._job)
+        if job is not None and job.adopted is not None and sample.boot - before.boot > GAP:
+            for name in SERIES:
+                self._store.track(("server", self._job, name), before.boot + 1.0, None, POINTS)
             return
         step = window("", before, sample)
         spoken = step.acceptance

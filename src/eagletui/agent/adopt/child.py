@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import Callable, List, Mapping, Optional
+from typing import Callable, Dict, List, Mapping, Optional
 
 from eagletui.agent import procfs, syscalls
 from eagletui.agent.loop import Loop, Timer
@@ -131,12 +131,12 @@ class Child:
         self._finish()
 
 
-def _environment(uid: Optional[int]) -> "dict[str, str]":
-    env = {name: os.environ[name] for name in ("PATH", "HOME", "XDG_RUNTIME_DIR", "DOCKER_HOST") if os.environ.get(name)}
-    env.setdefault("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
-    env.update(LC_ALL="C.UTF-8", SYSTEMD_COLORS="0", SYSTEMD_PAGER="")
+def _environment(uid: Optional[int]) -> Dict[str, str]:
+    env = dict(os.environ)
     if uid is not None and uid != os.geteuid():
-        env.update(HOME=_home(uid), XDG_RUNTIME_DIR="/run/user/%d" % uid)
+        env = {"PATH": env.get("PATH", ""), "HOME": _home(uid), "XDG_RUNTIME_DIR": "/run/user/%d" % uid}
+    env["PATH"] = env.get("PATH") or "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    env.update(LC_ALL="C.UTF-8", SYSTEMD_COLORS="0", SYSTEMD_PAGER="")
     return env
 
 

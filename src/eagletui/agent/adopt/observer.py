@@ -36,14 +36,16 @@ class Observer:
         """A turn: {id: `JobState` document} of what was found. ``jobs`` are eagletui's own, which must not come twice."""
         self._jobs = jobs
         now = self._loop.now()
-        if self._turns is None and now >= self._due:
-            self._turns = self._finder.turns()
-            self._step(True)
         for one in list(self._watched.values()):
             self._loop.guard("the server %s" % one.found.id, lambda w=one: w.tick(now))  # type: ignore[misc]
+            if one.died:
+                self._due = now  # not at the next look: whoever has just ended it wants to see that
             if one.over is not None and now - one.over > KEPT:
                 one.close()
                 del self._watched[one.found.id]
+        if self._turns is None and now >= self._due:
+            self._turns = self._finder.turns()
+            self._step(True)
         return {name: one.document() for name, one in self._watched.items()}
 
     def _step(self, at_once: bool = False) -> None:
@@ -56,7 +58,7 @@ class Observer:
             return
         self._turns = None
         self._due = self._loop.now() + LOOK_EVERY
-        self._sort_out()
+        self._loop.guard("looking for servers", self._sort_out)  # our own jobs are told whatever happens here
         if not self.complete:
             self.complete = True
             if not at_once:

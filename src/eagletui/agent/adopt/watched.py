@@ -170,6 +170,11 @@ class Watched(Owner):
 
     # ------------------------------------------------------------------------------------------------------------ turns
 
+    @property
+    def died(self) -> bool:
+        """The server itself has ended since the last look at all processes."""
+        return self.over is None and self.found.main is not None and not procfs.alive(*self.found.main)
+
     def renew(self, found: Found, chain: Tuple[Stat, ...]) -> None:
         """The same server, as it is now: other members, or dead with some of them left."""
         died = self.found.main is not None and found.main is None
