@@ -18,7 +18,7 @@ class Readiness(NamedTuple):
     """``path`` is what to ask, ``statuses`` what an answer means; any other status is ``unknown``, no connection ``refused``.
 
     ``log_needed``: the log must have said "ready" as well. ``models`` is the path of the model list, ``generates`` is True when
-    asking ``path`` makes the engine run a token (so not too often). ``version`` is where it says its own version: SGLang's log does
+    asking ``path`` makes the engine run a token (so not too often). ``version`` is where it says its version: SGLang's log does
     not, and the log of a server that was only found may be lost.
     """
 
