@@ -107,7 +107,6 @@ ACTIONS: tuple[Action, ...] = (
     Action(
         "previous_server", ("left_square_bracket", "left"), "previous", "Show the serving job before", SERVING, 13, footer=False
     ),
-    Action("why", ("h",), "why", "Does it work or hang: the pattern, what was measured, where its processes are", SERVING, 14),
     Action("window", ("w",), "window", "Show the next window of time: 10 s, 1 m, 10 m, all", WINDOWED, 11),
     # in the log of a job
     Action("follow", ("F",), "follow", "Show the end of the log and what comes", "log", 11),
@@ -134,6 +133,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("log", ("o",), "log", "Open the log of the job under the cursor, else of the selected one", order=32),
     Action("relaunch", ("r",), "relaunch", "Launch a job again: the form with its profile", order=33, writes=True),
     Action("probe", ("p",), "ask", "Send a prompt to a server that is ready, and see how it answers", order=34),
+    Action("why", ("h",), "why", "Does a server work or hang: the pattern, what was measured, where its processes are", order=35),
     Action("acknowledge", ("a",), "acknowledge", "Acknowledge the alert under the cursor, else the newest one", order=40),
     Action("retry", ("R",), "try again", "Connect again at once: what was in the way is mended, or to wait no longer", order=5),
     Action("next_list", ("tab",), "next list", "Go to the next list of the screen", order=45, footer=False, palette=False),

@@ -96,6 +96,9 @@ class DeedsDouble:
     def retry(self) -> None:
         self.done.append(("retry",))
 
+    def ask_with(self, prompter: Any) -> None:
+        self.prompter = prompter
+
     def acknowledge(self, keys: Iterable[str]) -> list[Alert]:
         assert self.store is not None
         found = [self.store.alerts[key] for key in keys]

@@ -15,6 +15,7 @@ from eagletui.screens.launch import LaunchForm, LaunchSheet
 from eagletui.screens.log import Log
 from eagletui.screens.probe import ProbeSheet
 from eagletui.screens.remove import RemoveSheet
+from eagletui.screens.why import WhySheet
 from eagletui.widgets.dialog import Reader
 from tests.screens.conftest import Opener, app_of, screen_text
 from tests.screens.deeds_double import DeedsDouble
@@ -65,6 +66,8 @@ CASES: dict[str, tuple[list[str], Callable[[EagleApp], bool]]] = {
     "wrap": (IN_LOG, lambda app: log(app).view.wrapping),
     "right": (IN_LOG, lambda app: log(app).view.sideways > 0),
     "left": ([*IN_LOG, "right"], lambda app: log(app).view.sideways == 0),
+    "why": (ON_JOB, lambda app: isinstance(app.screen, WhySheet) and app.screen.looked is not None),
+    "canary": ([*ON_JOB, "h"], lambda app: isinstance(app.screen, WhySheet) and app.screen.token is not None),
     "confirm": ([*ON_JOB, "k"], lambda app: did(app, "kill", "token-1")),
     "hurry": ([*ON_JOB, "k", "K"], lambda app: did(app, "hurry", JOB)),
     "look_again": ([*ON_JOB, "k"], lambda app: deeds(app).done.count(("kill_plan", JOB)) == 2),

@@ -133,6 +133,13 @@ class Acting(App[int]):
 
         self.push_screen(RemoveSheet(job, clean(state.name, 60)))
 
+    def action_why(self) -> None:
+        job = self._some_job("look at")
+        if job is not None:
+            from eagletui.screens.why import WhySheet
+
+            self.push_screen(WhySheet(self.store, job))
+
     def action_probe(self) -> None:
         job = self._some_job("ask")
         if job is None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from eagletui.commands import Desk, LaunchPlan
+    from eagletui.commands import Desk, LaunchPlan, Prompter
     from eagletui.commands.logs import LogWindow, Match
     from eagletui.commands.probe import Probe
     from eagletui.commands.why import Canary, Looked
@@ -31,6 +31,12 @@ class Deeds:
         from eagletui import commands
 
         commands.retry(self._desk)
+
+    def ask_with(self, prompter: Prompter | None) -> None:
+        """Who is asked what a new connection needs to know: a password, a code, whether a host key is right."""
+        from eagletui import commands
+
+        commands.ask_with(self._desk, prompter)
 
     def acknowledge(self, keys: Iterable[str]) -> list[Alert]:
         """Acknowledge these alerts; those that were not before."""

@@ -13,6 +13,7 @@ from eagletui.screens.load_words import (
     ended_lines,
     eta_line,
     failed_lines,
+    liveness_lines,
     log_lines,
     memory_lines,
     orphan_lines,
@@ -48,13 +49,14 @@ class Outcome(ServerPart):
         elif is_loading(job):
             silence = silence_of(self.store, job, self.now)
             work = work_of(self.store, job)
-            stuck = silence is not None and silence.too_long and work.still
-            out = [
-                eta_line(eta_of(self.store, job, self.now), width, stuck),
-                silence_line(silence, work, width, not job.log_size),
-            ]
+            found = self.store.liveness.get(job.id)
+            stuck = found is not None and found.verdict in ("stuck", "suspect")
+            stuck = stuck or (silence is not None and silence.too_long and work.still)
+            out = [eta_line(eta_of(self.store, job, self.now), width, stuck)]
+            out += liveness_lines(found, self.frame.keys, width) or [silence_line(silence, work, width, not job.log_size)]
         else:
-            out = ready_lines(self.store, job, job_cards(self.store, job), width)
+            out = liveness_lines(self.store.liveness.get(job.id), self.frame.keys, width)
+            out += ready_lines(self.store, job, job_cards(self.store, job), width)
         return [*out, []]
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 
 from eagletui.actions import BY_ID, Keymap
-from eagletui.records import Eta, GpuSample, JobState, LogLine
+from eagletui.records import Eta, GpuSample, JobState, Liveness, LogLine
 from eagletui.screens.details import folded_text
 from eagletui.screens.serving_words import eta_words, warned
 from eagletui.store import Store
@@ -101,6 +101,20 @@ def silence_line(silence: Silence | None, work: Work, width: int, empty: bool = 
     elif work.still:
         line.append((", and nothing else moves: hung?", "bad"))
     return fit([*line, (f"   {name}: over {duration(silence.limit)} deserves a look", "dim")], width)
+
+
+def liveness_lines(found: Liveness | None, keys: Keymap, width: int) -> list[Line]:
+    """What speaks for a hang, or against it: the pattern, the first of its evidence, what to do. Nothing when nothing does."""
+    if found is None:
+        return []
+    style = {"stuck": "bad", "suspect": "warn", "slow": "warn", "works": "good"}.get(found.verdict, "")
+    mark = {"stuck": "✗ stuck: ", "suspect": "! hung? ", "slow": "! slow: ", "works": "● "}.get(found.verdict, "")
+    out = folded_text(" ", mark + clean(found.text, 300), width - 1, style)[:3]
+    if found.verdict in ("stuck", "suspect"):
+        out += folded_text("   ", clean("; ".join(found.evidence), 600), width - 1, "dim")[:3]
+        out += folded_text("   ", clean(found.remedy or "", 400), width - 1, "")[:3]
+        out.append([("   ", ""), *key_words(("why", "log", "kill"), keys)])
+    return out
 
 
 def sign_parts(job: JobState, work: Work) -> list[Line]:

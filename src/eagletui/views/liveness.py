@@ -26,7 +26,7 @@ NO_CPU, HOT = 3.0, 60.0
 COMPUTING = ("spawn", "config", "process", "compile", "profile", "warmup", "capture", "finish")
 """Phases in which processors may be busy for minutes without a line."""
 BEFORE_DATA = ("spawn", "config")
-STACK = "press h for the stacks of its processes"
+STACK = "`why` shows where its processes are"
 
 
 def judge(seen: Observed) -> Liveness | None:
@@ -191,7 +191,7 @@ def _useless(seen: Observed) -> Liveness | None:
         "alive-but-useless",
         "no request runs, no token comes, and its cards are fully busy: alive but useless",
         tuple(_evidence(seen)),
-        "send one token to see (h, then c); restart it when that does not come back",
+        "send one token to see (`why`); restart it when that does not come back",
         seen.quiet,
     )
 
@@ -211,7 +211,7 @@ def _no_tokens(seen: Observed) -> Liveness | None:
         "no-tokens",
         f"{plural(int(seen.running), 'request runs', 'requests run')} and no token has come for {duration(lasting)}{how}",
         tuple(_evidence(seen)),
-        f"its health page may still answer: send one token to see (h, then c). {STACK}",
+        f"its health page may still answer: send one token to see (`why`). {STACK}",
         lasting,
     )
 
