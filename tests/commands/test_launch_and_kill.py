@@ -136,7 +136,7 @@ async def test_a_kill_sent_again_after_it_was_done_is_no_failure(desk: Desk, mon
     state = await started(desk, fake())
     plan = await kill_plan(desk, state.id)
     lossy = Lossy(desk, "kill")
-    look, looks = commands.jobs._look, [0]
+    look, looks = commands.kills._look, [0]
 
     async def old_then_true(at: Desk, job: str) -> Any:
         looks[0] += 1
@@ -147,7 +147,7 @@ async def test_a_kill_sent_again_after_it_was_done_is_no_failure(desk: Desk, mon
             return state, {}
         return await look(at, job)
 
-    monkeypatch.setattr(commands.jobs, "_look", old_then_true)
+    monkeypatch.setattr(commands.kills, "_look", old_then_true)
     report = await kill(desk, plan)
     assert report.done
     assert report.released
@@ -247,7 +247,7 @@ async def test_a_read_only_desk_changes_nothing(desk: Desk) -> None:
     plan = await plan_launch(desk, fake())
     for refused in (
         launch(desk, plan, {}),
-        kill(desk, commands.jobs.KillPlan("a", "a", "t")),
+        kill(desk, commands.kills.KillPlan("a", "a", "t")),
         commands.hurry(desk, "a"),
         remove_job(desk, "a"),
         commands.end_job(desk, "a"),

@@ -32,6 +32,8 @@ from eagletui.jobs.base import redact_argv, redact_env
 
 POLL = 0.1
 REACT = 10.0
+LEAVES = 5.0
+"""How long a supervisor may take to leave after it has written the last state."""
 
 
 def _root() -> str:
@@ -197,14 +199,23 @@ def _follow(call: Call, found: Job, by: str, began: float, wait: float) -> None:
 
 
 def remove(call: Call) -> None:
-    found = _job(call, "remove")
+    _remove(call, _job(call, "remove"), call.loop.now() + LEAVES)
+
+
+def _remove(call: Call, found: Job, deadline: float) -> None:
     try:
         state = found.state() or {}
-        if shim_lives(state) or state.get("members"):
-            raise CallError("remove", "job %s still runs" % found.id, "kill it first")
         box = found.spec.get("container")
     except state_dir.StateError as error:
-        raise CallError("remove", error.why, error.remedy) from None
+        call.fail("remove", error.why, error.remedy)
+        return
+    if is_over(state) and shim_lives(state) and call.loop.now() < deadline:
+        # its end is written, and its supervisor is just leaving
+        call.loop.call_later(POLL, lambda: None if call.answered else _remove(call, found, deadline))
+        return
+    if shim_lives(state) or state.get("members"):
+        call.fail("remove", "job %s still runs" % found.id, "kill it first")
+        return
 
     def gone(why: Optional[str]) -> None:
         if why is not None:
