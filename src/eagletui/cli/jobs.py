@@ -21,6 +21,7 @@ from eagletui.hosts.base import HostError
 from eagletui.hosts.target import parse_target
 from eagletui.profiles import load_profiles
 from eagletui.records import JobState, KillPlan, KillReport
+from eagletui.views.adopted import holder_words
 from eagletui.views.serving import complaints
 
 FIRST = 3
@@ -56,7 +57,7 @@ def _table(jobs: Iterable[JobState]) -> list[str]:
         what = " ".join(part for part in (job.engine or job.kind, f":{job.port}" if job.port else "") if part)
         took = text.duration(job.ended - job.started) if job.ended is not None else ""
         started = time.strftime("%m-%d %H:%M", time.localtime(job.started))
-        why = "; ".join(part for part in (job.first_error or job.detail, *complaints(job)) if part)
+        why = "; ".join(part for part in (holder_words(job), job.first_error or job.detail, *complaints(job)) if part)
         rows.append((job.id, job.name, job_words(job), started, took, text.fold(f"{what}  {text.clean(why)}".rstrip(), 100)))
     return table(rows) if len(rows) > 1 else []
 

@@ -9,8 +9,9 @@ from typing import Any
 from eagletui import __version__, text
 from eagletui.cli.words import eta_words, job_words
 from eagletui.commands.find import is_live
-from eagletui.records import GpuSample, HostSample, JobState
+from eagletui.records import GpuSample, HostSample, JobState, ServerView, ServerWindow
 from eagletui.store import Store
+from eagletui.views.adopted import holder_words
 from eagletui.views.serving import complaints
 
 WIDTH = 80
@@ -45,7 +46,7 @@ def _serves(job: JobState) -> bool:
 def _measured(store: Store, job: JobState) -> dict[str, Any]:
     """What a server did in the newest `WINDOW` before its newest scrape, and how long its load may still take."""
     view = store.servers.get(job.id)
-    window = view.window(WINDOW) if view is not None else None
+    window = _window(view)
     eta = store.etas.get(job.id)
     return {
         "running": view.sample.running if view is not None else None,
@@ -54,6 +55,11 @@ def _measured(store: Store, job: JobState) -> dict[str, Any]:
         "window": as_plain(window) if window is not None else None,
         "eta": as_plain(eta) if eta is not None else None,
     }
+
+
+def _window(view: ServerView | None) -> ServerWindow | None:
+    """The newest `WINDOW`; of a server that was only found and has been scraped once, all since its start."""
+    return None if view is None else view.window(WINDOW) or view.window("all")
 
 
 def _host_object(store: Store) -> dict[str, Any]:
@@ -171,12 +177,17 @@ def _job_line(job: JobState) -> str:
 
 
 def _server_lines(store: Store, job: JobState) -> Iterator[str]:
+    holder = holder_words(job)
+    if holder is not None:
+        yield holder if job.pid is None else f"{holder}, pid {job.pid}"
+    if job.log_problem is not None:
+        yield job.log_problem
     eta = store.etas.get(job.id)
     if eta is not None:
         yield f"{eta_words(eta)} ({eta.basis})"
     yield from complaints(job)
     view = store.servers.get(job.id)
-    window = view.window(WINDOW) if view is not None else None
+    window = _window(view)
     if view is None or window is None:
         return
     over = f"over {text.duration(window.seconds)}"

@@ -20,6 +20,8 @@ def job_words(job: JobState) -> str:
         state = "failed" if job.health == "failed" else job.state.replace("_", " ")
         if job.rc:
             state += f" ({job.rc})"
+    elif job.state == "leftover":
+        state = f"leftover: {job.members or 0} of a dead server"
     elif job.state.startswith("lost_"):
         state = job.state.replace("_", ": ")
     return state
