@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eagletui.records import JobState, Phase
-from eagletui.watch.eta import earlier_loads, estimate
+from eagletui.watch.eta import earlier_loads, estimate, temperature
 
 
 def job(
@@ -102,3 +102,45 @@ def test_never_negative_and_always_in_its_range(spans: list[float], elapsed: flo
     eta = estimate(now, elapsed, [now, *earlier])
     assert eta is not None
     assert 0 <= eta.low <= eta.seconds <= eta.high
+
+
+@pytest.mark.parametrize(
+    ("read", "disk", "expected"),
+    [
+        (10 << 30, 9 << 30, "cold"),
+        (10 << 30, 1 << 30, "warm"),
+        (10 << 30, None, None),
+        (100 << 20, 100 << 20, None),
+        (None, 5, None),
+    ],
+)
+def test_cold_and_warm(read: int | None, disk: int | None, expected: str | None) -> None:
+    assert temperature(job([])._replace(bytes_read=read, disk_read=disk)) == expected
+
+
+def test_a_cold_load_is_measured_by_cold_ones() -> None:
+    warm = [
+        load({"config": 10, "weights": 40, "compile": 40}, f"w{i}", i)._replace(bytes_read=10 << 30, disk_read=0)
+        for i in range(5)
+    ]
+    cold = load({"config": 30, "weights": 200, "compile": 60}, "c", 9)._replace(bytes_read=10 << 30, disk_read=10 << 30)
+    now = job([Phase("config", None, 0)])._replace(bytes_read=1 << 30, disk_read=1 << 30)
+    eta = estimate(now, elapsed=5.0, jobs=[now, *warm, cold])
+    assert eta is not None
+    assert (eta.seconds, eta.basis) == (285, "1 earlier cold load here, 5 min")
+    eta = estimate(now._replace(disk_read=0), elapsed=5.0, jobs=[now, *warm, cold])
+    assert eta is not None
+    assert (eta.seconds, eta.basis) == (85, "5 earlier warm loads here, 2 min to 2 min")
+    eta = estimate(now._replace(bytes_read=None), elapsed=5.0, jobs=[now, *warm, cold])
+    assert eta is not None
+    assert eta.basis.startswith("6 earlier loads here"), "not known yet: both count"
+    assert eta.high >= 285
+
+
+def test_a_cold_load_without_one_before_says_so_and_is_wide() -> None:
+    warm = [load({"config": 10, "weights": 40}, f"w{i}", i)._replace(bytes_read=10 << 30, disk_read=0) for i in range(3)]
+    now = job([Phase("config", None, 0)])._replace(bytes_read=1 << 30, disk_read=1 << 30)
+    eta = estimate(now, elapsed=5.0, jobs=[now, *warm])
+    assert eta is not None
+    assert eta.basis.endswith("; this one reads from the disk")
+    assert eta.high > 3 * eta.seconds

@@ -182,13 +182,18 @@ class Shim(Served, Boxed):
         more = self._tail.poll()
         if self._tail.due:
             self._bound_log()
-        if self._terminate:
-            self._terminate = False
-            # asked again while it is under way: a person does not want to wait
-            self._ending.begin(self._ending.active, _STOPPED if self._spec.get("unit") else "SIGTERM to the supervisor", {})
-        else:
+        if not self._stopped():
             self._ending.look()
         self._loop.call_later(0 if more else LOG_TICK_TIGHT if self._tail.tight else LOG_TICK, self._log_tick)
+
+    def _stopped(self) -> bool:
+        """Obey a SIGTERM; False when none came."""
+        if not self._terminate:
+            return False
+        self._terminate = False
+        # asked again while it is under way: a person does not want to wait
+        self._ending.begin(self._ending.active, _STOPPED if self._spec.get("unit") else "SIGTERM to the supervisor", {})
+        return True
 
     def _tick(self) -> None:
         self._loop.call_later(TICK, self._tick)
@@ -215,6 +220,7 @@ class Shim(Served, Boxed):
             rss=usage.rss,
             cpu=usage.cpu,
             bytes_read=usage.bytes_read,
+            disk_read=usage.disk_read,
             log_size=self._tail.size,
             log_floor=self._tail.floor or None,
         )
@@ -301,6 +307,7 @@ class Shim(Served, Boxed):
     # --------------------------------------------------------------------------------------------------------- ending
 
     def _main_ended(self, status: int) -> None:
+        self._stopped()  # whoever signals a whole session reaches the job and us at once: then it was ended, and did not fail
         if self._box is not None:
             self._box.client_ended(status, self._over)
             return
@@ -398,7 +405,8 @@ class Shim(Served, Boxed):
             self._f["health"] = "gone"
         if self._f.get("detail") and not killed and str(self._f["detail"]).startswith(_LEFT):
             self._f["detail"] = None
-        self._f.update(log_size=self._tail.size, log=self._tail.place(), troubles=self._troubles())
+        self._f.update(log_size=self._tail.size, log_floor=self._tail.floor or None)
+        self._f.update(log=self._tail.place(), troubles=self._troubles())
         if str(self._f["log"]).startswith("/proc/"):
             self._f["log"] = None  # deleted: it goes with us
         ok, why = kind(str(self._spec["kind"])).verdict(self._spec, self._f, killed)

@@ -73,10 +73,10 @@ class JobState(NamedTuple):
     ``ended_by`` names who ended it with eagletui; None when nobody did: a server that then ends has failed, whatever its status.
     ``members`` counts the live processes, ``cpu`` is their use in percent of one core, ``cpu_top`` the busiest one's, ``blocked``
     how many of them wait in the kernel and cannot be killed (state D), ``stopped`` how many were stopped (state T), ``rss`` and
-    ``bytes_read`` their sums. ``smoke_tokens_per_s``: the speed of the first
-    short answer after the server was ready, ``smoke_problem`` why there was none. ``metrics_problem`` says in words why its
-    metrics cannot be had; None while they can. ``member_pids`` are the members as (pid, start ticks), oldest first, at most
-    `MOST_PIDS`: whose a process on a card is follows from them.
+    ``bytes_read`` their sums, ``disk_read`` the part of the bytes that came from a disk, not from the page cache.
+    ``smoke_tokens_per_s``: the speed of the first short answer after the server was ready, ``smoke_problem`` why there was
+    none. ``metrics_problem`` says in words why its metrics cannot be had; None while they can. ``member_pids`` are the members
+    as (pid, start ticks), oldest first, at most `MOST_PIDS`: whose a process on a card is follows from them.
     ``runner`` is how a job of ours runs: process, system-unit, user-unit, docker, podman. ``adopted`` is None for those; a server
     that eagletui only found says what holds it: process, systemd, docker, podman. ``unit`` is its systemd unit, ``container``
     the container's id, ``image`` that container's image. ``survival`` says in words what would end the job although nobody
@@ -127,6 +127,7 @@ class JobState(NamedTuple):
     ended_by: Optional[str] = None
     members: Optional[int] = None
     bytes_read: Optional[int] = None
+    disk_read: Optional[int] = None
     rss: Optional[int] = None
     listening: Optional[bool] = None
     silent: Optional[float] = None

@@ -17,6 +17,9 @@ TAIL_SECONDS = (5.0, 360.0)
 # A small model has a shorter tail: about a minute, for compile and capture, after weights of a second
 SMALL_TAIL, SMALL_OF_WEIGHTS = 120.0, 4.0
 
+COLD_SHARE, COLD_LEAST = 0.5, 256 << 20
+"""A load is cold when at least this share of what it read came from a disk; judged from so many bytes on."""
+
 Key = tuple[str, str | None]
 
 
@@ -29,6 +32,13 @@ def earlier_loads(job: JobState, jobs: Iterable[JobState]) -> list[JobState]:
     """The ended or ready loads of the same profile that reached ready, newest first, at most ten."""
     found = [j for j in jobs if j.id != job.id and j.ready_seconds is not None and j.phases and same_load(job, j)]
     return sorted(found, key=lambda j: j.started, reverse=True)[:10]
+
+
+def temperature(job: JobState) -> str | None:
+    """``cold`` when the disk gave what the load reads, ``warm`` when the page cache did; None when that is not known (yet)."""
+    if job.disk_read is None or job.bytes_read is None or job.bytes_read < COLD_LEAST:
+        return None
+    return "cold" if job.disk_read >= COLD_SHARE * job.bytes_read else "warm"
 
 
 def usual(job: JobState, jobs: Iterable[JobState]) -> dict[Key, float]:
@@ -55,8 +65,23 @@ def estimate(job: JobState, elapsed: float, jobs: Iterable[JobState]) -> Eta | N
         return None  # nothing to go on with, or only its first answer is awaited
     earlier = earlier_loads(job, jobs)
     if earlier:
-        return _from_history(job.phases, elapsed, earlier)
+        return _from_alike(job, elapsed, earlier)
     return _from_shards(job.phases, elapsed)
+
+
+def _from_alike(job: JobState, elapsed: float, earlier: Sequence[JobState]) -> Eta:
+    """From the earlier loads that were as cold or warm as this one; without any, from all, with a range that says so."""
+    own = temperature(job)
+    alike = [load for load in earlier if own is None or temperature(load) in (own, None)]
+    if alike:
+        known = own if own is not None and any(temperature(load) == own for load in alike) else None
+        return _from_history(job.phases, elapsed, alike, f"{known} " if known else "")
+    other = "warm" if own == "cold" else "cold"
+    found = _from_history(job.phases, elapsed, earlier, f"{other} ")
+    # all but the weights shifts as well when nothing is cached: imports, compile cache, kernels
+    low, high = (found.low, 3 * found.high) if own == "cold" else (found.low / 3, found.high)
+    why = "this one reads from the disk" if own == "cold" else "this one finds its files in memory"
+    return Eta(found.seconds, low, high, f"{found.basis}; {why}")
 
 
 def _spans(phases: Sequence[Phase], end: float | None) -> dict[Key, float]:
@@ -74,7 +99,7 @@ def _spans(phases: Sequence[Phase], end: float | None) -> dict[Key, float]:
     return spans
 
 
-def _from_history(phases: Sequence[Phase], elapsed: float, earlier: Sequence[JobState]) -> Eta:
+def _from_history(phases: Sequence[Phase], elapsed: float, earlier: Sequence[JobState], kind: str = "") -> Eta:
     spent = _spans(phases, elapsed)
     running = phases[-1]
     current = (running.id, running.role)
@@ -89,9 +114,9 @@ def _from_history(phases: Sequence[Phase], elapsed: float, earlier: Sequence[Job
         remaining.append(left + here)
     totals = [load.ready_seconds for load in earlier if load.ready_seconds is not None]
     basis = (
-        f"1 earlier load here, {_span(totals[0])}"
+        f"1 earlier {kind}load here, {_span(totals[0])}"
         if len(totals) == 1
-        else f"{len(totals)} earlier loads here, {_span(min(totals))} to {_span(max(totals))}"
+        else f"{len(totals)} earlier {kind}loads here, {_span(min(totals))} to {_span(max(totals))}"
     )
     middle = statistics.median(remaining)
     spread = 0.5 if len(remaining) == 1 else 0.15
