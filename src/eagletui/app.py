@@ -25,6 +25,7 @@ from textual.theme import Theme
 from eagletui.actions import BY_ID, DIALOG, EVERYWHERE, LIST, SCREENS, Action, keymap, live
 from eagletui.paths import state_dir
 from eagletui.screens.acting import Acting
+from eagletui.screens.asking import ScreenPrompter
 from eagletui.screens.base import Desk, Page
 from eagletui.screens.deeds import deeds_of
 from eagletui.screens.leaving import Leaving, stay_awake
@@ -113,11 +114,13 @@ class EagleApp(Acting):
         self._unlisten = self.store.listen(self._on_change)
         self.set_interval(1.0, self._tick)
         self.theme_changed_signal.subscribe(self, self._repaint)
+        deeds_of(self).ask_with(ScreenPrompter(self, self.store.connection.target or "the host"))
         await self.show_page(cast(tuple[str, str], SCREENS[0].screen)[0])
         for problem in self.keys.problems:
             self.notify(problem, severity="warning", timeout=15, markup=False)
 
     def on_unmount(self) -> None:
+        deeds_of(self).ask_with(None)
         self._unlisten()
         self._look(self.page, False)
 
@@ -220,7 +223,8 @@ class EagleApp(Acting):
             await self.run_action(_binding(action).action, self)
 
     def _redraw_footer(self) -> None:
-        self.screen_stack[0].query_one(Footer).redraw()
+        if self.screen_stack:  # else the screens are taken down, and a focus that moved on the way is told late
+            self.screen_stack[0].query_one(Footer).redraw()
 
     def on_descendant_focus(self, _event: events.DescendantFocus) -> None:
         self._redraw_footer()

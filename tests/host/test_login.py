@@ -13,10 +13,13 @@ from pathlib import Path
 import asyncssh
 import pytest
 
+from eagletui.hosts import ssh
 from eagletui.hosts.auth import Credentials
 from eagletui.hosts.base import HostError
+from eagletui.hosts.prompts import Handover
 from eagletui.hosts.ssh import open_ssh
 from eagletui.hosts.ssh_connection import Limits
+from eagletui.hosts.ssh_transport import SshTransport
 from eagletui.hosts.target import Target
 from tests.host.sshd import Person, Sshd, write_key
 from tests.host.test_host_keys import connects, refused
@@ -300,3 +303,63 @@ async def test_no_time_limit_cuts_a_person_typing(peer: Callable[..., object]) -
 
 def test_secrets_are_not_in_the_environment_of_the_tests() -> None:
     assert "SSH_AUTH_SOCK" not in os.environ
+
+
+@pytest.mark.fault(37, how="a server that wants a password; a person at the terminal, then at a screen, then nobody")
+async def test_a_screen_is_asked_again_for_a_new_connection_the_terminal_is_not(
+    peer: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = await peer(_Login)  # type: ignore[misc]
+
+    async def linked(transport: SshTransport, *_: object, **__: object) -> SshTransport:
+        return transport  # the peer runs no agent: the login is what counts here
+
+    monkeypatch.setattr(ssh, "open_link", linked)
+    person, screen = Person(secrets=["right"]), Person(secrets=["right", "right"])
+    asks, credentials = Handover(person), Credentials()
+    connect = ssh.connector(target, asks, credentials=credentials)
+    await (await connect(None)).close()
+    credentials.forget()  # as with a code, which nothing keeps
+    with pytest.raises(HostError) as caught:
+        await connect(None)
+    assert (caught.value.kind, caught.value.retry, len(person.asked)) == ("auth", False, 1)
+    asks.hand_to(screen)
+    for _ in range(2):
+        await (await connect(None)).close()
+        credentials.forget()
+    assert (len(person.asked), len(screen.asked)) == (1, 2)
+    asks.hand_to(None)
+    with pytest.raises(HostError) as caught:
+        await connect(None)
+    assert (caught.value.kind, caught.value.retry) == ("auth", False)
+
+
+class _Gone(_Codes):
+    """Ends the login once it has asked, as sshd does when LoginGraceTime is over."""
+
+    def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
+        self.conn = conn
+
+    def get_kbdint_challenge(self, username: str, lang: str, submethods: str):  # type: ignore[no-untyped-def]
+        asyncio.get_running_loop().call_later(0.2, self.conn.abort)
+        return super().get_kbdint_challenge(username, lang, submethods)
+
+
+@pytest.mark.fault(37, how="a server that ends the login while a person looks for the code")
+async def test_an_answer_that_comes_too_late_is_not_asked_for_again_by_itself(peer: Callable[..., object]) -> None:
+    target = await peer(_Gone)  # type: ignore[misc]
+    given_up = asyncio.Event()
+
+    class Slow(Person):
+        async def answer(self, title: str, instructions: str, prompts: Sequence[tuple[str, bool]]) -> list[str] | None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                given_up.set()
+            raise AssertionError
+
+    with pytest.raises(HostError) as caught:
+        await through(target, Slow())
+    assert (caught.value.kind, caught.value.retry) == ("auth", False)
+    assert "before an answer came" in caught.value.why
+    await asyncio.wait_for(given_up.wait(), 30)  # the box is taken away

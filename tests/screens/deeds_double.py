@@ -10,9 +10,11 @@ from typing import Any
 
 from eagletui.agent.files import floor_of
 from eagletui.commands import LaunchPlan, pids_id
+from eagletui.commands.preflight import Preflight
 from eagletui.commands.probe import Answered, Piece, Sent
 from eagletui.commands.why import Canary, Looked, Stacks
 from eagletui.config import Notice
+from eagletui.engines.preflight.findings import Report
 from eagletui.hosts.base import Chunk, Doc, HostError
 from eagletui.profile_launch import launch_spec
 from eagletui.profiles import Profile, load_profiles
@@ -75,6 +77,8 @@ class DeedsDouble:
         self.good: Profile | None = None
         self.missing: tuple[str, ...] = ()
         self.warnings: tuple[str, ...] = ()
+        self.findings: Report | None = Report(seconds=0.3)
+        self.looks = 0
         self.refusal: HostError | None = None
         self.launched: dict[str, Profile] = {}
         self.plan = kill_plan()
@@ -123,6 +127,12 @@ class DeedsDouble:
         env = {**spec["env"], **dict.fromkeys(profile.secrets, "***")}
         missing = tuple(name for name in profile.secrets if name in self.missing)
         return LaunchPlan(profile, "job-1", spec, tuple(spec["argv"]), env, profile.secrets, missing, self.warnings)
+
+    async def preflight(self, plan: LaunchPlan) -> Preflight:
+        self.looks += 1
+        if self.findings is None:
+            raise HostError("preflight", "the host did not answer", kind="agent")
+        return Preflight(plan.profile, plan, self.findings)
 
     async def launch(self, plan: LaunchPlan, secrets: Mapping[str, str]) -> JobState:
         self.done.append(("launch", plan.profile, dict(secrets)))

@@ -4,14 +4,17 @@ Every function takes a `Desk`. Those that change something on the host refuse a 
 failure is a `HostError`, told in one line.
 """
 
-from eagletui.commands.desk import Desk, acknowledge, connector, may_change, open_desk, retry, settings_for, warn
+from eagletui.commands.desk import Desk, acknowledge, ask_with, connector, may_change, open_desk, retry, settings_for, warn
 from eagletui.commands.jobs import LaunchPlan, last_good, launch, plan_launch, profiles, save_profile, wait_ready
 from eagletui.commands.kills import end_job, hurry, kill, kill_plan, pids_id, remove_job
+from eagletui.hosts.base import Prompter
 
 __all__ = [
     "Desk",
     "LaunchPlan",
+    "Prompter",
     "acknowledge",
+    "ask_with",
     "connector",
     "end_job",
     "hurry",

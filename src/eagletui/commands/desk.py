@@ -18,6 +18,7 @@ from eagletui.commands.good import remember
 from eagletui.config import Config, HostSettings, load_config
 from eagletui.connection import Connection
 from eagletui.hosts.base import HostError, Prompter
+from eagletui.hosts.prompts import Handover
 from eagletui.hosts.session import Connect, Session
 from eagletui.hosts.target import Target
 from eagletui.profiles import Profile
@@ -39,6 +40,8 @@ class Desk:
     readonly: bool = False
     launched: dict[str, Profile] = field(default_factory=dict)
     """The profiles of the jobs that were launched from this desk, by job id."""
+    asks: Handover = field(default_factory=lambda: Handover(None), repr=False)
+    """Who is asked what a connection needs to know."""
     _tasks: set[asyncio.Task[None]] = field(default_factory=set, repr=False)
 
     @property
@@ -113,8 +116,9 @@ async def open_desk(
     def on_state(state: Connection) -> None:
         desk.watch.on_state(state, session.info if state.state == "online" else store.info)
 
+    asks = Handover(prompter)
     session = Session(
-        connector(target, settings, prompter, lambda line: warn(store, f"ssh:{line}", line)),
+        connector(target, settings, asks if prompter is not None else None, lambda line: warn(store, f"ssh:{line}", line)),
         on_state,
         target=str(target),
         transport="local" if target.local else "ssh",
@@ -122,7 +126,7 @@ async def open_desk(
     store.connection = session.state
     intervals = Intervals()._replace(**settings.intervals)
     watch = Watch(session, store, intervals=intervals, expected_cards=settings.gpus, patience=patience)
-    desk = Desk(target, session, store, watch, config, settings, settings.readonly)
+    desk = Desk(target, session, store, watch, config, settings, settings.readonly, asks=asks)
     watch.on_ready = desk.on_ready
     # subscribed before the connection is there: the subscriptions then travel with the agent's own modules
     starting = asyncio.create_task(watch.start(streams))
@@ -141,6 +145,11 @@ def warn(store: Store, key: str, text: str, remedy: str | None = None) -> None:
 def retry(desk: Desk) -> None:
     """Try to connect again at once: after a person has mended what was in the way, or instead of waiting longer."""
     desk.session.retry_now()
+
+
+def ask_with(desk: Desk, prompter: Prompter | None) -> None:
+    """From here on ``prompter`` is asked what a connection needs to know; None: nobody can be asked any more."""
+    desk.asks.hand_to(prompter)
 
 
 def acknowledge(desk: Desk, keys: Iterable[str] | None = None) -> list[Alert]:

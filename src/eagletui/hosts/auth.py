@@ -54,11 +54,15 @@ class Found(NamedTuple):
 
 
 class Pause:
-    """A clock that stops while a person is asked: time limits must never cut somebody typing."""
+    """A clock that stops while a person is asked: time limits must never cut somebody typing.
+
+    ``cut`` is set when a question ended without an answer because the connection had gone.
+    """
 
     def __init__(self, limit: float) -> None:
         self.limit = limit
         self._asking = 0
+        self.cut = False
         self._handle: asyncio.TimerHandle | None = None
         self.expired = asyncio.Event()
 
@@ -75,6 +79,9 @@ class Pause:
         self.touch()
         try:
             yield
+        except BaseException:
+            self.cut = True
+            raise
         finally:
             self._asking -= 1
             self.touch()

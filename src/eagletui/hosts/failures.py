@@ -105,6 +105,12 @@ def refused_login(
     return HostError("login", why, remedy, kind="auth")
 
 
+def unanswered(user: str, name: str) -> HostError:
+    """The host ended the login while a person was asked: not tried again, or the question would come back for ever."""
+    why = f"{name} ended the login of {user} before an answer came"
+    return HostError("login", why, "connect again and answer sooner (LoginGraceTime in its sshd_config)", kind="auth")
+
+
 def too_many_keys(user: str, name: str, offered: Sequence[str]) -> HostError:
     why = f"{name} gave up on {user} after {len(offered)} keys: {', '.join(offered)}"
     return HostError("login", why, "name the right one with IdentityFile and IdentitiesOnly yes in ~/.ssh/config", kind="auth")

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from eagletui import text
+from eagletui.hosts.base import Prompter
 
 T = TypeVar("T")
 
@@ -91,6 +92,31 @@ class TerminalPrompter:
                 self._asking(False)
                 os.close(wake_write)  # ends the thread's wait when it still asks
                 await asyncio.shield(_joined(thread, wake_read))
+
+
+class Handover:
+    """Implements `base.Prompter` by asking whoever is there now: the terminal first, then the screen that took its place.
+
+    ``lasting`` tells `ssh.connector` that questions may be asked for later connections too: a screen can, while the terminal
+    belongs to something else once the first connection has come about.
+    """
+
+    def __init__(self, prompter: Prompter | None) -> None:
+        self._now = prompter
+        self.lasting = False
+
+    def hand_to(self, prompter: Prompter | None) -> None:
+        """From here on this one is asked; None: everything is declined."""
+        self._now, self.lasting = prompter, prompter is not None
+
+    async def secret(self, prompt: str) -> str | None:
+        return None if self._now is None else await self._now.secret(prompt)
+
+    async def answer(self, title: str, instructions: str, prompts: Sequence[tuple[str, bool]]) -> list[str] | None:
+        return None if self._now is None else await self._now.answer(title, instructions, prompts)
+
+    async def trust(self, host: str, address: str, key_type: str, fingerprint: str, randomart: str) -> bool:
+        return self._now is not None and await self._now.trust(host, address, key_type, fingerprint, randomart)
 
 
 async def _joined(thread: threading.Thread, fd: int) -> None:

@@ -54,14 +54,16 @@ def connector(
     """What a `Session` needs: a coroutine function that connects, as often as it is called. Its argument: see `open_link`.
 
     Passphrases and passwords typed for one connection serve the next ones; they live as long as the function. Once a connection
-    has come about nothing is asked any more: the terminal belongs to a screen then, and a question would be written into it.
+    has come about only a prompter that is ``lasting`` is asked any more (`prompts.Handover`): the terminal belongs to something
+    else then, and a question would be written into it.
     """
-    asks = prompter
+    connected = False
 
     async def connect(early: Early | None = None) -> Live:
-        nonlocal asks
+        nonlocal connected
         if "credentials" not in options:
             options["credentials"] = (await _load("auth")).Credentials()
+        asks = None if connected and not getattr(prompter, "lasting", False) else prompter
         try:
             link = await connect_ssh(target, asks, early, **options)
         except HostError as error:
@@ -69,7 +71,7 @@ def connector(
                 remedy = f"nothing is asked when a connection is made again: leave, and connect anew; else {error.remedy}"
                 raise HostError(error.step, error.why, remedy, kind=error.kind) from None
             raise
-        asks = None
+        connected = True
         return link
 
     return connect

@@ -338,6 +338,8 @@ class Connector:
             return failures.refused_login(
                 config.user, config.host, list(client.methods), client.offered, client._found.problems, asked=client.asked
             )
+        if client._clock.cut and isinstance(error, asyncssh.ConnectionLost):
+            return failures.unanswered(config.user, config.host)
         if isinstance(error, asyncssh.KeyExchangeFailed):
             return failures.algorithms(config.host, error)
         if isinstance(error, asyncssh.ChannelOpenError):

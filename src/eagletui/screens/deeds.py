@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from eagletui.commands import Desk, LaunchPlan, Prompter
     from eagletui.commands.logs import LogWindow, Match
+    from eagletui.commands.preflight import Preflight
     from eagletui.commands.probe import Probe
     from eagletui.commands.why import Canary, Looked
     from eagletui.config import Notice
@@ -63,6 +64,12 @@ class Deeds:
         from eagletui import commands
 
         return await commands.plan_launch(self._desk, profile)
+
+    async def preflight(self, plan: LaunchPlan) -> Preflight:
+        """What would stop this launch."""
+        from eagletui.commands.preflight import preflight
+
+        return await preflight(self._desk, plan.profile, plan)
 
     async def launch(self, plan: LaunchPlan, secrets: Mapping[str, str]) -> JobState:
         from eagletui import commands

@@ -36,6 +36,16 @@ class Field(Input):
         super().__init__(value, id=id, compact=True, password=hidden, placeholder=hint, select_on_focus=False)
 
 
+    def action_copy(self) -> None:
+        """What is hidden on the screen does not go to the clipboard either."""
+        if not self.password:
+            super().action_copy()
+
+    def action_cut(self) -> None:
+        if not self.password:
+            super().action_cut()
+
+
 class Choice(Button):
     """A button one line high."""
 
