@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from eagletui.connection import Connection
 from eagletui.records import GpuBoard, GpuSample, JobState, Phase, ServerSample, ServerView
 from eagletui.store import Store
+from eagletui.views import liveness
 from eagletui.views.liveness import judge, live
 from eagletui.views.loading import Silence
 from eagletui.views.signs import CardSigns, Observed, observe
@@ -204,3 +207,12 @@ def test_what_is_stuck_is_an_alert_and_goes_with_it() -> None:
     store.jobs["j"] = job(stopped=9, state="stopping")
     judge_all(store, 50.0)
     assert not store.liveness
+
+
+def test_the_page_tells_every_pattern() -> None:
+    source = Path(liveness.__file__).read_text()
+    patterns = set(re.findall(r'"(?:stuck|suspect|slow|works)",\s+"([a-z-]+)",', source))
+    patterns |= {"dead-no-port", "dead", *re.findall(r'return "([a-z-]+)", f?"silent', source)}
+    assert len(patterns) >= 16
+    page = (Path(__file__).parents[2] / "docs" / "liveness.md").read_text()
+    assert {name for name in patterns if f"`{name}`" not in page} == set()

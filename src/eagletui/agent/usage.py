@@ -66,7 +66,7 @@ class Meter:
 
 
 def _bytes_read(pid: int) -> Optional[Tuple[int, int]]:
-    """What the process has read: by read calls (also from the page cache), or by the disk for its mappings, whichever is more; and
+    """What the process has read, by read calls (also from the page cache) or by the disk for its mappings, whichever is more; and
     what of it the disk had to give."""
     counts = {}
     for line in (procfs.read_text("%s/%d/io" % (procfs.PROC, pid)) or "").splitlines():
