@@ -50,6 +50,7 @@ class LogTail:
         self._disk: Optional[str] = None
         self._place: Optional[str] = None
         self._bound_at = _STEP
+        self.bound()  # how often to look depends on the disk
 
     @property
     def trouble(self) -> Optional[str]:
@@ -85,10 +86,10 @@ class LogTail:
             self._sink(fresh)
         return self.offset < info.st_size
 
-    def _begin_anew(self, why: str) -> None:
+    def _begin_anew(self, why: str, goes_on: bool = False) -> None:
         self.offset = self.floor = 0
         self._bound_at = _STEP
-        if self._mark and not self._mark.endswith(b"\n"):
+        if self._mark and not self._mark.endswith(b"\n") and not goes_on:
             self._sink(b"\n")  # the line that was under way does not go on with what comes now
         self._mark = b""
         if self._told is not None:
@@ -134,7 +135,7 @@ class LogTail:
             return  # a flood: the next turn tries again, before it is read to its end only when it must be
         self._keep_before(keep)
         os.ftruncate(self.fd, 0)
-        self._begin_anew("the log had grown to its cap and was cut")
+        self._begin_anew("the log had grown to its cap and was cut", goes_on=True)
 
     def _keep_before(self, keep: int) -> None:
         temp = self._path + ".1.tmp"
@@ -173,10 +174,8 @@ class LogTail:
         cap = min(self._cap, cap, max(_TINY, (free + held) // 2))
         self.tight = free < (256 << 20)
         self._bound_at = self.offset + max(_TINY // 4, min(_STEP, free // 8))
-        if full or held > cap:
+        if full or held > cap or (self.floor and held > cap // 2):
             self._disk = "log: its disk is %s, so only its last %s are kept" % ("full" if full else "nearly full", _mib(cap))
-        elif self.floor and cap < self._cap:
-            self._disk = "log: its disk is nearly full, so only its last part is kept"
         return cap
 
     # ---------------------------------------------------------------------------------------------------- where it is
