@@ -172,8 +172,11 @@ def overlay(root: str, docs: Dict[str, Dict[str, Any]]) -> None:
     except OSError:
         return  # nothing of the kind was ever ended here
     for name in names:
-        state = under_way(root, name) if name in docs else None
-        if state is not None:
+        if name not in docs:
+            continue
+        kept = directory(root, name)
+        state = kept.stored_state()
+        if state is not None and (kept.active or (state.get("ended_by") and docs[name].get("state") == "exited")):
             told = {key: state[key] for key in ("state", "health", "detail", "ended_by") if key in state}
             docs[name] = dict(docs[name], **told)
 

@@ -293,7 +293,7 @@ def release(
     released, remaining = [], [stuck_text(stat, denied) for stat in stuck]
     if refused:
         # nothing was signalled: what holds the server would not have kept it from coming back
-        remaining = [refused, "%d process%s still run" % (len(stuck), "" if len(stuck) == 1 else "es")]
+        remaining = [refused, "%d process%s on" % (len(stuck), " runs" if len(stuck) == 1 else "es run")]
     if ended:
         released.append("%d process%s" % (ended, "" if ended == 1 else "es"))
     port = spec.get("port")
