@@ -158,6 +158,9 @@ ACTIONS: tuple[Action, ...] = (
     ),
     Action("canary", ("c",), "one token", "Ask the server for one token, and see whether it comes", DIALOG, 23, False, False),
     Action("form_launch", ("ctrl+l",), "launch", "Launch what the form shows", DIALOG, 30, False, False, True),
+    Action(
+        "form_preflight", ("ctrl+n",), "preflight", "Tell all that would stop the launch of the form", DIALOG, 31, False, False
+    ),
     Action("form_save", ("ctrl+o",), "save here", "Keep the form as a profile of this host", DIALOG, 31, False, False),
     Action("form_save_all", ("ctrl+t",), "save for all", "Keep the form as a profile of all hosts", DIALOG, 32, False, False),
     Action("form_reset", ("ctrl+r",), "reset", "Start again from the file, or from what last worked", DIALOG, 33, False, False),

@@ -8,26 +8,12 @@ from eagletui import text
 from eagletui.cli.errors import say
 from eagletui.commands.preflight import Preflight
 from eagletui.engines.preflight.findings import BLOCK, INFO, WARN, Finding, Report
-
-SIGNS = {BLOCK: "✗", WARN: "!", INFO: "·"}
+from eagletui.views.preflight import SIGNS, headline
 
 
 def conclusion(found: Preflight) -> str:
     """One line that says what the findings come to."""
-    report = found.report
-    name = text.clean(found.profile.name)
-    block, warn, info = (len(report.of(severity)) for severity in (BLOCK, WARN, INFO))
-    counts = [
-        words
-        for count, words in (
-            (block, f"{block} blocking"),
-            (warn, text.plural(warn, "warning")),
-            (info, text.plural(info, "note")),
-        )
-        if count
-    ]
-    head = {"blocked": "would not come up", "warnings": "may come up", "clear": "is clear"}[report.verdict]
-    return f"{name} {head}" + (f": {', '.join(counts)}" if counts else "")
+    return f"{text.clean(found.profile.name)} {headline(found.report)[0]}"
 
 
 def lines(report: Report, width: int, *, everything: bool = True) -> list[str]:

@@ -15,8 +15,10 @@ from textual.widgets import Input
 from eagletui.commands.logs import HostError
 from eagletui.profiles import Profile
 from eagletui.screens.deeds import deeds_of
+from eagletui.screens.preflight import PreflightSheet, brief
 from eagletui.text import MISSING, clean, plural
 from eagletui.views.launch_form import FIELDS, kind_of, profile_of, texts_of
+from eagletui.views.preflight import blocked
 from eagletui.views.serving import choose
 from eagletui.widgets.dialog import Lines
 from eagletui.widgets.paint import Line, folded
@@ -25,10 +27,13 @@ from eagletui.widgets.table import Column, Row, Table
 
 if TYPE_CHECKING:
     from eagletui.commands import LaunchPlan
+    from eagletui.commands.preflight import Preflight
     from eagletui.config import Notice
 
 PAUSE = 0.2
 """Seconds without a key before the command is made anew."""
+LOOK_PAUSE = 0.5
+"""Seconds more before the host is asked what would stop it."""
 LABEL = 19
 CHROME = 7
 """Rows of the form that are neither fields nor command: heading, origin, a blank one, what is said, the keys."""
@@ -117,13 +122,13 @@ class LaunchForm(Sheet[None]):
     """A profile as fields, over the command they make. It starts from the last of its name that became ready here."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        *bindings("form_launch", "form_save", "form_save_all", "form_reset"),
+        *bindings("form_launch", "form_preflight", "form_save", "form_save_all", "form_reset"),
         Binding("down", "app.focus_next", show=False),
         Binding("up", "app.focus_previous", show=False),
         Binding("pagedown", "scroll_preview(1)", show=False, priority=True),
         Binding("pageup", "scroll_preview(-1)", show=False, priority=True),
     ]
-    hints = ("form_launch", "form_save", "form_save_all", "form_reset")
+    hints = ("form_launch", "form_preflight", "form_save", "form_save_all", "form_reset")
     DEFAULT_CSS = f"""
     LaunchForm .fields {{ height: auto; background: $surface; scrollbar-size-vertical: 1; }}
     LaunchForm .row {{ height: 1; }}
@@ -137,6 +142,9 @@ class LaunchForm(Sheet[None]):
         self._file, self._good = profile, good if good != profile else None
         self.start = self._good or profile
         self.plan: LaunchPlan | None = None
+        self.looked: Preflight | None = None
+        self._look_problem = ""
+        self._look_timer: Timer | None = None
         self.problems: dict[str, str] = {}
         self._timer: Timer | None = None
         self._busy = False
@@ -198,6 +206,7 @@ class LaunchForm(Sheet[None]):
             out += [[("! " if at == 0 else "  ", "warn"), (piece, "warn")] for at, piece in enumerate(pieces)]
         if self.plan.runs_as:
             out.append([("runs as ", "dim"), (clean(self.plan.runs_as, 200), "")])
+        out += brief(self.looked, self._look_problem, width, self.app.keys.shown("form_preflight"))  # type: ignore[attr-defined]
         out.append([("command and environment", "head"), ("   pgup pgdn scroll", "dim")])
         out += [[(piece, "")] for piece in folded(clean(shlex.join(self.plan.command), 1 << 16), max(10, width - 2))]
         for name, value in sorted(self.plan.env.items()):
@@ -234,10 +243,59 @@ class LaunchForm(Sheet[None]):
                 self.plan = await deeds_of(self.app).plan_launch(profile)
             except HostError as error:
                 self.problems = {"": f"{error.why}" + (f" - {error.remedy}" if error.remedy else "")}
+        self._look_soon()
         await self._ask_secrets(self.plan.missing if self.plan is not None else None)
         for panel in (*self._labels.values(), self._preview):
             panel.redraw()
         return self.plan
+
+    # ---------------------------------------------------------------------------------------------------- the preflight
+
+    def _look_soon(self) -> None:
+        """Look at what would stop the launch, once typing has paused; what is known of this very profile stands."""
+        if self._look_timer is not None:
+            self._look_timer.stop()
+        if self.plan is None or (self.looked is not None and self.looked.profile == self.plan.profile):
+            return
+        self.looked, self._look_problem = None, ""
+        self._look_timer = self.set_timer(LOOK_PAUSE, self._start_looking)
+
+    def _start_looking(self) -> None:
+        if self.plan is not None:
+            self.run_worker(self._look(self.plan), group="preflight", exclusive=True)
+
+    async def _look(self, plan: LaunchPlan) -> Preflight | None:
+        """The findings for ``plan``; None, with the reason shown, when the host could not be asked."""
+        try:
+            self.looked, self._look_problem = await deeds_of(self.app).preflight(plan), ""
+        except HostError as error:
+            self.looked, self._look_problem = None, error.why
+        self._preview.redraw()
+        return self.looked
+
+    def action_dialog_form_preflight(self) -> None:
+        if self.plan is None:
+            self.say([("✗ ", "bad"), ("there is nothing to look at: see above", "bad")])
+            return
+        same = self.looked is not None and self.looked.profile == self.plan.profile
+        self.app.push_screen(PreflightSheet(self.plan, self.looked if same else None), self._override)
+
+    def _override(self, launch: bool | None) -> None:
+        if launch and not self._busy:
+            self._busy = True
+            self.run_worker(self._launch(force=True), group="launch")
+
+    async def _allowed(self, plan: LaunchPlan) -> bool:
+        """Whether nothing blocks the launch; else the page with the findings is shown, which can override them."""
+        looked = self.looked
+        if looked is None or looked.profile != plan.profile:
+            self.say([("~ ", "work"), ("preflight: looking", "work")])
+            looked = await self._look(plan)
+        if looked is None or not blocked(looked.report):
+            return True  # a host that cannot say what would stop it may still launch it
+        self.say([("✗ ", "bad"), ("it would not come up", "bad")])
+        self.app.push_screen(PreflightSheet(plan, looked), self._override)
+        return False
 
     async def _ask_secrets(self, missing: Sequence[str] | None) -> None:
         """A field for each secret that this machine's environment lacks; a value that was typed stays while it is wanted."""
@@ -270,7 +328,7 @@ class LaunchForm(Sheet[None]):
             self._busy = True
             self.run_worker(self._launch(), group="launch")
 
-    async def _launch(self) -> None:
+    async def _launch(self, force: bool = False) -> None:
         try:
             plan = await self._make_plan()
             if plan is None:
@@ -281,6 +339,8 @@ class LaunchForm(Sheet[None]):
             if without:
                 self.say([("! ", "warn"), (f"type a value for {', '.join(without)}: it is not in your environment", "warn")])
                 next(row for row in self.query_one("#secret-values").children if row.name == without[0]).query_one(Field).focus()
+                return
+            if not force and not await self._allowed(plan):
                 return
             self.say([("~ ", "work"), (f"launching {clean(plan.profile.name, 60)}", "work")])
             state = await deeds_of(self.app).launch(plan, secrets)
