@@ -44,7 +44,8 @@ class TcpProxy:
         """End all connections with RST."""
         for writer in list(self._writers):
             sock = writer.get_extra_info("socket")
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            with contextlib.suppress(OSError):  # one that is just being closed has no socket any more
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             writer.transport.abort()
 
     def cut_after(self, total: int) -> None:
