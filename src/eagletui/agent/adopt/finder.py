@@ -129,15 +129,16 @@ class Finder:
         return sorted(found, key=lambda g: (g.key[1], g.key[0]))
 
     def _gather_orphans(self, orphans: List[Tuple[Stat, str]], engines: Dict[Key, str], home: Dict[Key, Key]) -> None:
-        """Leftovers of one dead server are one group: those seen with it before, else those of its process group."""
-        by_group: Dict[Tuple[str, int], Key] = {}
+        """Leftovers of one dead server are one group: those seen with it before, else those that write to the same place."""
+        by_group: Dict[Tuple[str, str], Key] = {}
         for stat, engine in sorted(orphans, key=lambda o: (o[0].start, o[0].pid)):
             key = (stat.pid, stat.start)
             if key in home:
                 continue
-            owner = self._owner.get(key) or by_group.get((engine, stat.pgrp), key)
+            place = (engine, _output_of(stat))
+            owner = self._owner.get(key) or by_group.get(place, key)
             home[key] = owner
-            by_group.setdefault((engine, stat.pgrp), owner)
+            by_group.setdefault(place, owner)
             engines[owner] = engine
 
     def chain(self, stat: Stat) -> Iterator[Stat]:
@@ -186,3 +187,11 @@ class Finder:
             if group in groups and group is not None:
                 found.setdefault(group, []).append(stat)
         return found
+
+
+def _output_of(stat: Stat) -> str:
+    """What all processes of one server have in common when it is dead: their log; where that tells nothing, the process group."""
+    for lead in procfs.fd_paths(stat.pid).values():
+        if not lead.startswith(("/dev/", "/proc/")):
+            return lead
+    return str(stat.pgrp)

@@ -31,6 +31,8 @@ from eagletui.records.jobs import MOST_PIDS
 
 SAMPLES_CAP = 4 << 20
 PORT_EVERY = 3.0
+WARM = 30.0
+"""Seconds of listening after which SGLang's first request is over."""
 MEMBERS_EVERY = 2.0
 _ANYWHERE = ("0.0.0.0", "::", "")  # noqa: S104 - compared, not bound
 
@@ -46,6 +48,7 @@ class Watched(Owner):
         self._inner: Dict[Key, int] = {}
         self._meter = Meter()
         self._metered = self._looked_at_port = float("-inf")
+        self._listening_since = loop.now()
         self._probe: Optional[ServerProbe] = None
         self._samples: Optional[MemoryFile] = None
         self._source: Optional[Source] = None
@@ -61,17 +64,22 @@ class Watched(Owner):
         if found.main is None:
             self._leftover()
             return
+        self._f["health"] = "loading"
+        self._begin()
+
+    def _begin(self) -> None:
         self._start_port()
         self._start_log()
-        self._f["health"] = "loading"
-        self._look_at_members(loop.now())
-        self._look_at_port(loop.now())
+        self._look_at_members(self._loop.now())
+        self._look_at_port(self._loop.now())
         if self._listening:
             self._f["health"] = "ready"  # vLLM listens only then; the probe says so of SGLang within seconds, or takes it back
-        if found.holder.kind in (DOCKER, PODMAN):
+        if self._through is None:
+            self._start_probe(self._port)
+        if self.found.holder.kind in (DOCKER, PODMAN):
             self._inspect()
-        else:
-            self._start_probe()
+        elif self._through is not None:
+            self.server_no_metrics("no numbers: it is in a network of its own, and its port %d is not this host's" % self._port)
 
     # --------------------------------------------------------------------------------------------------------- starting
 
@@ -81,14 +89,10 @@ class Watched(Owner):
         return "127.0.0.1" if host in _ANYWHERE else "127.0.0.1" if host == "localhost" else host
 
     def _start_port(self) -> None:
-        assert self.found.main is not None
-        pid = self.found.main[0]
-        try:
-            if os.readlink("/proc/%d/ns/net" % pid) != os.readlink("/proc/self/ns/net"):
-                self._through = pid
-        except OSError:
-            pass  # not ours to see: taken for this host's network
-        if self._port and self._through is None:
+        self._through = _network_of(self.found)
+        if self._through is not None:
+            self._f.pop("port", None)  # not this host's: what answers there is somebody else
+        elif self._port:
             self._ports = PortWatch(self._port, self._address)
 
     def _start_log(self) -> None:
@@ -116,8 +120,7 @@ class Watched(Owner):
     def _inspect(self) -> None:
         holder = self.found.holder
         if holder.owner is not None and holder.owner != os.geteuid():
-            self._start_probe()  # of another user's engine we know what /proc says
-            return
+            return  # of another user's engine we know what /proc says
         Tool(self._loop, [holder.kind, "inspect", str(holder.container)], self._inspected, 10.0)
 
     def _inspected(self, said: Said) -> None:
@@ -134,20 +137,23 @@ class Watched(Owner):
                 said.why(self.found.holder.kind),
             )
         if self._through is not None:
-            published = next(((a, h) for inner, a, h in box.ports if inner == self._port), None)
-            if published is not None:
-                self._address, self._f["port"] = published
-            elif box.address:
-                self._address = box.address
-                self._f["detail"] = "its port %d is not published: it is reached at %s from this host only" % (
-                    self._port,
-                    box.address,
-                )
-        self._start_probe()
+            self._reach(box)
 
-    def _start_probe(self) -> None:
-        port = self._f.get("port")
-        if not isinstance(port, int) or self.found.main is None:
+    def _reach(self, box: Container) -> None:
+        """Find the way into a network of its own: a published port, else its address on this host's bridge."""
+        published = next(((address, port) for inner, address, port in box.ports if inner == self._port), None)
+        if published is not None:
+            self._address, self._f["port"] = published
+            self._start_probe(published[1])
+        elif box.address:
+            self._address = box.address
+            self._f["detail"] = "its port %d is not published: from this host it answers at %s" % (self._port, box.address)
+            self._start_probe(self._port)
+        else:
+            self.server_no_metrics("no numbers: its port %d cannot be reached from this host" % self._port)
+
+    def _start_probe(self, port: int) -> None:
+        if not port or self._closed or self.found.main is None:
             return
         try:
             self._samples = MemoryFile(self.found.id + ".samples", SAMPLES_CAP)
@@ -169,6 +175,10 @@ class Watched(Owner):
         self._probe.start(0.0)
 
     # ------------------------------------------------------------------------------------------------------------ turns
+
+    @property
+    def _settled(self) -> bool:
+        return self._source is None or self._source.settled
 
     @property
     def died(self) -> bool:
@@ -238,6 +248,10 @@ class Watched(Owner):
     def _look_at_port(self, now: float) -> None:
         if not self._port or now - self._looked_at_port < (1.0 if not self._listening else PORT_EVERY):
             return
+        if not self._listening:
+            self._listening_since = now
+        elif self._probe is not None and self._settled and now - self._listening_since > WARM:
+            self._probe.log_says_ready()  # its log no longer holds that line; the warm-up request is over by now
         self._looked_at_port = now
         if self._ports is None or not _descriptors_shown(self.found):
             self._listening = bool(ports.listening_inodes(self._port, self._through))
@@ -339,6 +353,16 @@ class Watched(Owner):
         if self._samples is not None:
             doc["samples"] = self._samples.path
         return {key: value for key, value in doc.items() if value is not None and value != []}
+
+
+def _network_of(found: Found) -> Optional[int]:
+    """The server's pid when it is in another network than we are, through which that one's sockets are seen."""
+    assert found.main is not None
+    pid = found.main[0]
+    try:
+        return pid if os.readlink("/proc/%d/ns/net" % pid) != os.readlink("/proc/self/ns/net") else None
+    except OSError:
+        return None  # not ours to see: taken for this host's network
 
 
 def _inner(pid: int) -> int:
