@@ -7,7 +7,7 @@ TARGET ?= local
 LAB ?= yes
 
 .DEFAULT_GOAL := help
-.PHONY: help run lab test faults lint docs format lock wheel clean
+.PHONY: help run lab sglang test faults chaos lint docs format lock wheel clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -29,6 +29,13 @@ faults: $(VENV)/.dev  ## provoke every fault of docs/faults.md and tell what hel
 	@tools/system-packages sshd ssh-agent gcc tmux fish tcsh csh zsh nft ip unshare nsenter mkfs.ext4 systemd-nspawn debootstrap podman runc \
 		fuse-overlayfs
 	@$(BIN)/pytest -q --faults --rows="$(ROW)" --faults-json=build/faults.json $(ARGS)
+
+sglang: $(VENV)/.dev  ## build the real SGLang for the tests, once (2 minutes, 2.6 GB; in EAGLETUI_SGLANG_LAB, else ~/.cache/eagletui/tests)
+	@tests/lab/sglang/build.sh "$${EAGLETUI_SGLANG_LAB:-$$HOME/.cache/eagletui/tests/sglang}"
+
+chaos: $(VENV)/.dev  ## random faults from a seed, checked after each (MINUTES=10, SEED=n repeats a run; ARGS=--verbose)
+	@tools/system-packages sshd
+	@$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED)) --minutes $(or $(MINUTES),10) $(ARGS)
 
 lint: $(VENV)/.dev  ## style, types, import contracts, generated documents
 	@$(BIN)/ruff check .
