@@ -31,7 +31,7 @@ faults: $(VENV)/.dev  ## provoke every fault of docs/faults.md and tell what hel
 	@$(BIN)/pytest -q --faults --rows="$(ROW)" --faults-json=build/faults.json $(ARGS)
 
 sglang: $(VENV)/.dev  ## build the real SGLang for the tests, once (2 minutes, 2.6 GB; in EAGLETUI_SGLANG_LAB, else ~/.cache/eagletui/tests)
-	@tests/lab/sglang/build.sh "$${EAGLETUI_SGLANG_LAB:-$$HOME/.cache/eagletui/tests/sglang}"
+	@PYTHON="$(abspath $(BIN)/python)" tests/lab/sglang/build.sh "$${EAGLETUI_SGLANG_LAB:-$$HOME/.cache/eagletui/tests/sglang}"
 
 chaos: $(VENV)/.dev  ## random faults from a seed, checked after each (MINUTES=10, SEED=n repeats a run; ARGS=--verbose)
 	@tools/system-packages sshd

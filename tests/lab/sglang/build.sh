@@ -14,7 +14,15 @@ if [ "$(cat "$done" 2>/dev/null)" = "$want" ]; then
 fi
 mkdir -p "$folder"
 rm -rf "$venv" "$done"
-python3.11 -m venv "$venv"
+base=
+for candidate in ${PYTHON:-} python3.11 python3; do
+    if "$candidate" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null; then
+        base=$candidate
+        break
+    fi
+done
+[ -n "$base" ] || { echo "SGLang's CPU path is tried with Python 3.11 only, and none is found (PYTHON=/path/to/python3.11)" >&2; exit 1; }
+"$base" -m venv "$venv"
 pip() { "$venv/bin/python" -m pip --disable-pip-version-check --no-input "$@"; }
 # The CPU build of torch: from pip's own sources, else from PyTorch's index. SGLang asks for a newer one; this one works.
 pip install -q torch==2.13.0+cpu || pip install -q --extra-index-url https://download.pytorch.org/whl/cpu torch==2.13.0+cpu
