@@ -34,6 +34,7 @@ def is_safe(text: str) -> bool:
     return not any(unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp") for char in text)
 
 
+@pytest.mark.fault(24, how="any bytes and any text through the sanitiser")
 @given(st.binary(max_size=400))
 @example(b"\x1b]52;c;aGFja2Vk\x07")
 @example(b"\xc2\x9b31m")
@@ -44,6 +45,7 @@ def test_no_bytes_get_through(data: bytes) -> None:
     shown.encode("utf-8")
 
 
+@pytest.mark.fault(24, how="any bytes and any text through the sanitiser")
 @given(st.text(st.characters(), max_size=300), st.integers(0, 60))
 def test_no_text_gets_through_and_it_fits(text: str, cap: int) -> None:
     shown = clean(text, cap)

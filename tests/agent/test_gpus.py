@@ -16,6 +16,10 @@ from eagletui.agent.patch import apply, diff
 from eagletui.records import GpuBoard
 from tests.agent.fakenvml import FakeNvml, Running, build, pythons
 
+NVML_FAULTS = pytest.mark.fault(
+    42, how="a stand-in for NVML that loses a card, hangs, crashes, changes its number of cards and its driver"
+)
+
 Doc = dict[str, Any]
 Start = Callable[..., Running]
 SOURCE = "eagletui.agent.gpus:GpuSource"
@@ -212,6 +216,7 @@ def test_a_value_that_fails_once_is_absent_then_comes_back(start: Start, fake: F
     running.until(lambda doc: doc["cards"][uuid(0)].get("power") == 39.2, "the power")
 
 
+@NVML_FAULTS
 def test_one_lost_card_of_eight(start: Start, fake: FakeNvml) -> None:
     running = start()
     running.until(complete, "all groups")
@@ -230,6 +235,7 @@ def test_one_lost_card_of_eight(start: Start, fake: FakeNvml) -> None:
     assert doc["cards"][uuid(5)]["util"] == 9.0
 
 
+@NVML_FAULTS
 def test_a_card_that_is_lost_from_the_start(start: Start, fake: FakeNvml) -> None:
     running = start("card 2 error 15 *")
     doc = running.until(complete_but_lost, "all others")
@@ -245,6 +251,7 @@ def complete_but_lost(doc: Doc) -> bool:
     return len(doc["cards"]) == 8 and all("energy" in c or "lost" in c for c in doc["cards"].values())
 
 
+@NVML_FAULTS
 def test_a_card_that_has_gone(start: Start, fake: FakeNvml) -> None:
     running = start()
     running.until(complete, "all groups")
@@ -260,6 +267,7 @@ def test_a_card_that_has_gone(start: Start, fake: FakeNvml) -> None:
     doc = running.until(lambda doc: len(doc["cards"]) == 8 and fresh(doc), "all cards again")
 
 
+@NVML_FAULTS
 def test_a_call_that_hangs_is_named_and_its_card_left_out(start: Start, fake: FakeNvml) -> None:
     running = start(answer=1.0)
     running.until(complete, "all groups")
@@ -275,6 +283,7 @@ def test_a_call_that_hangs_is_named_and_its_card_left_out(start: Start, fake: Fa
     assert doc["cards"][uuid(4)]["util"] == 44.0, "the others go on"
 
 
+@NVML_FAULTS
 def test_a_card_that_hung_is_tried_again_and_taken_back(start: Start, fake: FakeNvml) -> None:
     running = start(answer=1.0, leave_out=0.3)
     running.until(complete, "all groups")
@@ -287,6 +296,7 @@ def test_a_card_that_hung_is_tried_again_and_taken_back(start: Start, fake: Fake
     assert doc["cards"][uuid(3)]["util"] == 33.0
 
 
+@NVML_FAULTS
 def test_a_crash_inside_the_library(start: Start, fake: FakeNvml) -> None:
     running = start()
     running.until(complete, "all groups")
@@ -306,6 +316,7 @@ def test_a_child_that_somebody_kills_is_replaced_and_no_card_blamed(start: Start
     assert not any("lost" in card for card in doc["cards"].values())
 
 
+@NVML_FAULTS
 def test_a_start_that_hangs(start: Start, fake: FakeNvml) -> None:
     running = start("init hang", opening=1.5)
     doc = running.until(told("nvmlInit has not answered for"), "the hang")
@@ -315,6 +326,7 @@ def test_a_start_that_hangs(start: Start, fake: FakeNvml) -> None:
     running.until(complete, "all groups")
 
 
+@NVML_FAULTS
 @pytest.mark.parametrize(
     ("setting", "text"),
     [
@@ -334,6 +346,7 @@ def test_a_start_that_fails_says_why_and_is_tried_again(start: Start, fake: Fake
     assert fresh(running.until(complete, "all groups"))
 
 
+@NVML_FAULTS
 def test_the_driver_is_changed_under_a_running_watch(start: Start, fake: FakeNvml) -> None:
     running = start()
     running.until(complete, "all groups")
@@ -345,6 +358,7 @@ def test_the_driver_is_changed_under_a_running_watch(start: Start, fake: FakeNvm
     running.until(fresh, "fresh data")
 
 
+@pytest.mark.fault(41, how="a machine without the library")
 def test_no_driver(start: Start, tmp_path: Path) -> None:
     running = start(environ={"LD_LIBRARY_PATH": str(tmp_path / "nothing")})
     doc = running.until(lambda doc: True, "a document")
@@ -382,6 +396,7 @@ def test_stop_ends_the_child_and_start_goes_on(start: Start) -> None:
     running.until(lambda doc: child not in running.children() and fresh(doc), "another child")
 
 
+@NVML_FAULTS
 def test_the_child_dies_with_the_agent_also_inside_a_hung_call(fake: FakeNvml) -> None:
     running = Running(SOURCE, sys.executable, fake.environ, **{**QUICK, "answer": 600.0})
     try:

@@ -61,6 +61,7 @@ def children() -> set[int]:
         return {int(pid) for pid in file.read().split()}
 
 
+@pytest.mark.fault(42, how="a child of the agent that cannot be killed")
 def test_no_second_child_while_one_hangs_in_the_kernel(loop: Any, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     real, before = os.kill, children()
     monkeypatch.setenv("HANG_NOW", "1")

@@ -95,6 +95,7 @@ def test_end_of_stdin_is_the_end(start: Callable[..., Agent]) -> None:
     assert agent.end() == (0, "")
 
 
+@pytest.mark.fault(3, how="a client that sends nothing: the agent ends by itself")
 def test_a_client_that_is_silent_is_given_up(start: Callable[..., Agent]) -> None:
     agent = start(watchdog=0.3)
     agent.result("hello")
@@ -103,6 +104,7 @@ def test_a_client_that_is_silent_is_given_up(start: Callable[..., Agent]) -> Non
     assert said.startswith("eagletui: the agent ended: no word from the client for")
 
 
+@pytest.mark.fault(14, how="an agent whose loop hangs: its own timer ends it")
 def test_an_agent_that_hangs_is_ended_by_the_kernel(start: Callable[..., Agent], tmp_path: object) -> None:
     agent = start(watchdog=0.5)
     path = f"{tmp_path}/line"
@@ -140,6 +142,7 @@ def test_what_code_prints_does_not_reach_the_frames(start: Callable[..., Agent])
     assert agent.end() == (0, "")
 
 
+@pytest.mark.fault(15, how="a client that sends what is no frame")
 def test_bytes_that_are_no_frames_end_it_with_the_reason(start: Callable[..., Agent]) -> None:
     agent = start()
     agent.write(b"GET / HTTP/1.1\r\n\r\n")
@@ -162,6 +165,7 @@ def test_the_blob_may_come_in_single_bytes_with_frames_behind_it(start: Callable
         agent.close()
 
 
+@pytest.mark.fault(15, how="a request whose handler raises")
 def test_a_mistake_in_a_handler_is_an_answer_and_the_place_is_in_the_debug_log(start: Callable[..., Agent]) -> None:
     agent = start()
     assert agent.ask("crash").head["why"] == "the agent failed: KeyError: 'a mistake'"

@@ -95,6 +95,7 @@ async def test_status_of_eight_cards(cards: FakeNvml) -> None:
     assert "LOST" in text.out
 
 
+@pytest.mark.fault(41, how="a machine without the library")
 async def test_status_without_a_card(tmp_path: Path) -> None:
     done = await eagletui("status", "local", "--json", env={"LD_LIBRARY_PATH": str(tmp_path)})
     shown = json.loads(done.out)
@@ -172,6 +173,7 @@ async def test_the_dashboard_is_not_drawn_into_a_file(tmp_path: Path) -> None:
     assert (tmp_path / "errors").read_text().count("\n") == 1
 
 
+@pytest.mark.fault(48, how="TERM=dumb and no TERM")
 async def test_a_terminal_that_cannot_draw() -> None:
     terminal = Terminal("connect", "local", term="dumb")
     try:

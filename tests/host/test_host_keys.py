@@ -15,6 +15,10 @@ from eagletui.hosts.base import HostError
 from eagletui.hosts.ssh import connector, open_ssh
 from tests.host.sshd import Person, Sshd, write_key
 
+HOST_KEYS = pytest.mark.fault(
+    38, how="sshd with another key, another type, a revoked key; known_hosts with broken lines, hashed names, unwritable"
+)
+
 
 async def connects(server: Sshd, person: Person | None = None, **options: object) -> None:
     """Log in, see that a stream works, and close."""
@@ -39,6 +43,7 @@ async def test_a_known_host_is_entered_without_a_question(server: Sshd) -> None:
     assert person.keys == []
 
 
+@HOST_KEYS
 async def test_an_unknown_key_is_shown_accepted_and_remembered(server: Sshd, known: Path) -> None:
     known.unlink()
     person = Person()
@@ -55,6 +60,7 @@ async def test_an_unknown_key_is_shown_accepted_and_remembered(server: Sshd, kno
     await connects(server)  # nobody to ask any more
 
 
+@HOST_KEYS
 async def test_a_key_that_is_not_accepted_is_not_remembered(server: Sshd, known: Path) -> None:
     known.unlink()
     error = await refused(server, Person(trusts=False))
@@ -83,6 +89,7 @@ async def test_nothing_is_asked_once_a_connection_has_come_about(server: Sshd, k
     assert len(person.keys) == 1
 
 
+@HOST_KEYS
 @pytest.mark.parametrize("person", [None, Person()])
 async def test_without_a_person_or_with_strict_an_unknown_key_is_refused(
     server: Sshd, known: Path, person: Person | None
@@ -95,6 +102,7 @@ async def test_without_a_person_or_with_strict_an_unknown_key_is_refused(
     assert not any("Accepted" in line for line in server.log)
 
 
+@HOST_KEYS
 async def test_a_changed_key_is_refused_with_line_and_command(server: Sshd, known: Path, tmp_path: Path) -> None:
     write_key(tmp_path / "other")
     kind, blob = (tmp_path / "other.pub").read_text().split()[:2]
@@ -114,6 +122,7 @@ async def test_a_changed_key_is_refused_with_line_and_command(server: Sshd, know
     assert len(person.keys) == 1
 
 
+@HOST_KEYS
 @pytest.mark.parametrize("name", ["[127.0.0.1]:{port}", "127.0.0.1", "*"])
 async def test_a_revoked_key_is_refused_even_when_it_is_listed_too(server: Sshd, known: Path, name: str) -> None:
     known.write_text(server.known_line() + server.known_line(name=name.format(port=server.port), marker="@revoked "))
@@ -124,6 +133,7 @@ async def test_a_revoked_key_is_refused_even_when_it_is_listed_too(server: Sshd,
     assert person.keys == []
 
 
+@HOST_KEYS
 async def test_a_malformed_line_is_skipped_and_reported(server: Sshd, known: Path) -> None:
     known.write_text("what is this\n@new-marker host ssh-ed25519 AAAA\n" + server.known_line())
     notices: list[str] = []
@@ -136,6 +146,7 @@ async def test_a_malformed_line_is_skipped_and_reported(server: Sshd, known: Pat
     assert [line.startswith(f"{known}:{n}: ") for n, line in enumerate(notices, 1)] == [True, True]
 
 
+@HOST_KEYS
 async def test_only_another_type_is_known(servers: Callable[[], Sshd], key: Path, known: Path) -> None:
     sshd = servers()
     sshd.allow(Path(f"{key}.pub"))
@@ -157,6 +168,7 @@ async def test_of_several_keys_the_known_one_is_asked_for(servers: Callable[[], 
     await connects(sshd)
 
 
+@HOST_KEYS
 @pytest.mark.parametrize("setting", ["StrictHostKeyChecking no", "UserKnownHostsFile none", "UserKnownHostsFile /dev/null"])
 async def test_nothing_in_the_config_switches_checking_off(server: Sshd, home: Path, known: Path, setting: str) -> None:
     (home / ".ssh" / "config").write_text(f"Host *\n  {setting}\n")
@@ -165,6 +177,7 @@ async def test_nothing_in_the_config_switches_checking_off(server: Sshd, home: P
     assert error.kind == "key-unknown"
 
 
+@HOST_KEYS
 async def test_hashed_names_and_a_file_of_ones_own(server: Sshd, home: Path, known: Path) -> None:
     known.unlink()
     mine = home / "hosts"
@@ -179,6 +192,7 @@ async def test_hashed_names_and_a_file_of_ones_own(server: Sshd, home: Path, kno
     assert not known.exists()
 
 
+@HOST_KEYS
 async def test_a_key_that_cannot_be_saved_holds_for_the_session(server: Sshd, home: Path, known: Path) -> None:
     from eagletui.hosts.auth import Credentials
 
@@ -192,6 +206,7 @@ async def test_a_key_that_cannot_be_saved_holds_for_the_session(server: Sshd, ho
     assert any("cannot be written" in notice for notice in notices)
 
 
+@HOST_KEYS
 async def test_a_certificate_by_a_known_authority(servers: Callable[[], Sshd], key: Path, known: Path, tmp_path: Path) -> None:
     authority = write_key(tmp_path / "ca")
     sshd = servers()

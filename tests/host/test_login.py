@@ -59,6 +59,7 @@ async def test_a_default_key(bare: Sshd, home: Path, kind: str) -> None:
     await connects(bare)
 
 
+@pytest.mark.fault(37, how="a wrong passphrase")
 async def test_an_encrypted_key_asks_three_times_and_is_kept_for_reconnects(bare: Sshd, home: Path) -> None:
     path = home / ".ssh" / "id_ed25519"
     write_key(path, passphrase="open sesame")
@@ -86,6 +87,7 @@ async def test_the_passphrase_is_asked_only_for_a_key_that_the_host_takes(bare: 
     assert person.asked == []
 
 
+@pytest.mark.fault(37, how="an encrypted key and nobody to ask")
 async def test_an_encrypted_key_without_a_person_is_a_refusal(bare: Sshd, home: Path) -> None:
     path = home / ".ssh" / "id_ed25519"
     write_key(path, passphrase="x")
@@ -120,6 +122,7 @@ async def test_identities_only_and_identity_agent(bare: Sshd, home: Path, tmp_pa
     assert "does not answer" in (await refused(bare)).why
 
 
+@pytest.mark.fault(37, how="an agent with more keys than the host takes")
 async def test_too_many_keys(servers: Callable[[], Sshd], known: Path, tmp_path: Path, agent: Path) -> None:
     sshd = servers()
     known.write_text(sshd.known_line())
@@ -144,6 +147,7 @@ async def test_a_user_certificate(servers: Callable[[], Sshd], known: Path, home
     await connects(sshd)
 
 
+@pytest.mark.fault(37, how="sshd that does not take the key; its log counts the connections")
 async def test_a_refusal_names_methods_and_keys_and_is_one_connection(bare: Sshd, key: Path) -> None:
     error = await refused(bare, Person())
     assert error.kind == "auth"
@@ -153,6 +157,7 @@ async def test_a_refusal_names_methods_and_keys_and_is_one_connection(bare: Sshd
     assert sum("Connection from" in line for line in bare.log) == 1
 
 
+@pytest.mark.fault(37, how="sshd that does not take the key; its log counts the connections")
 async def test_no_key_at_all(bare: Sshd) -> None:
     error = await refused(bare)
     assert "no key was offered" in error.why
@@ -249,6 +254,7 @@ async def through(target: Target, person: Person | None, **options: object) -> N
     await transport.close()
 
 
+@pytest.mark.fault(37, how="wrong passwords and codes")
 async def test_a_password_is_asked_again_and_kept_only_when_right(peer: Callable[..., object]) -> None:
     target = await peer(_Login)  # type: ignore[misc]
     person, credentials = Person(secrets=["wrong", "right"]), Credentials()
@@ -265,6 +271,7 @@ async def test_a_password_is_asked_again_and_kept_only_when_right(peer: Callable
     assert caught.value.kind == "auth"
 
 
+@pytest.mark.fault(37, how="wrong passwords and codes")
 async def test_keyboard_interactive(peer: Callable[..., object]) -> None:
     target = await peer(_Codes)  # type: ignore[misc]
     person, credentials = Person(answers=[["me", "123456"], ["me", "123456"]]), Credentials()

@@ -69,6 +69,7 @@ async def watched(proxy: TcpProxy) -> AsyncIterator[tuple[Session, Watcher]]:
     await session.close()
 
 
+@pytest.mark.fault(5, how="a proxy that resets all connections")
 async def test_a_cut_connection_comes_back_and_the_stream_goes_on(
     watched: tuple[Session, Watcher], proxy: TcpProxy, tmp_path: Path
 ) -> None:
@@ -93,6 +94,7 @@ async def test_a_cut_connection_comes_back_and_the_stream_goes_on(
     assert (await session.read(str(file), 4)).data == b"456789"
 
 
+@pytest.mark.fault(5, how="a proxy that freezes and resets with a read and a write under way")
 async def test_a_read_under_way_is_sent_again_a_write_is_not(
     watched: tuple[Session, Watcher], proxy: TcpProxy, tmp_path: Path
 ) -> None:
@@ -118,6 +120,7 @@ async def test_a_read_under_way_is_sent_again_a_write_is_not(
     assert (await reading).data == b"new"
 
 
+@pytest.mark.fault(3, how="a proxy that passes nothing any more and keeps both connections")
 async def test_a_half_open_link_is_noticed(watched: tuple[Session, Watcher], proxy: TcpProxy) -> None:
     session, watcher = watched
     await session.open()
@@ -132,6 +135,7 @@ async def test_a_half_open_link_is_noticed(watched: tuple[Session, Watcher], pro
     await watcher.more_pushes()
 
 
+@pytest.mark.fault(3, how="a proxy that passes nothing any more and keeps both connections")
 async def test_closing_a_half_open_session_is_quick(watched: tuple[Session, Watcher], proxy: TcpProxy) -> None:
     session, watcher = watched
     await session.open()
@@ -144,6 +148,7 @@ async def test_closing_a_half_open_session_is_quick(watched: tuple[Session, Watc
     assert caught.value.kind == "closed"
 
 
+@pytest.mark.fault(12, how="nothing listens for a while")
 async def test_a_server_that_is_away_for_a_while(watched: tuple[Session, Watcher], proxy: TcpProxy) -> None:
     session, watcher = watched
     await session.open()

@@ -18,6 +18,8 @@ from eagletui.hosts.link import Link
 from eagletui.hosts.ssh import connect_ssh, open_ssh
 from tests.host.sshd import Sshd
 
+LOGIN_SHELLS = pytest.mark.fault(17, how="login shells that print, fail, are another shell, allow no login, or force a command")
+
 NOISY = """#!/bin/sh
 echo 'Welcome to the cluster!'
 printf 'no newline \\377\\001 and control bytes'
@@ -66,12 +68,14 @@ async def no_agent(sshd: Sshd) -> HostError:
     return caught.value
 
 
+@LOGIN_SHELLS
 @pytest.mark.parametrize("shell", [None, NOISY, FAILING_RC])
 async def test_the_agent_starts_behind(behind: Callable[..., object], shell: str | None) -> None:
     link = await agent_works(await behind(shell=shell))  # type: ignore[misc]
     await link.close()
 
 
+@LOGIN_SHELLS
 @pytest.mark.parametrize("shell", ["csh", "fish", "bash", "dash"])
 async def test_the_agent_starts_under_other_shells(behind: Callable[..., object], shell: str) -> None:
     path = shutil.which(shell)
@@ -80,6 +84,7 @@ async def test_the_agent_starts_under_other_shells(behind: Callable[..., object]
     await link.close()
 
 
+@LOGIN_SHELLS
 async def test_an_account_without_a_shell(behind: Callable[..., object]) -> None:
     error = await no_agent(await behind(shell=NOLOGIN))  # type: ignore[misc]
     assert not error.retry
@@ -87,6 +92,7 @@ async def test_an_account_without_a_shell(behind: Callable[..., object]) -> None
     assert "exit status 1" in error.why
 
 
+@LOGIN_SHELLS
 async def test_a_forced_command(behind: Callable[..., object]) -> None:
     error = await no_agent(await behind(shell=FORCED))  # type: ignore[misc]
     assert not error.retry
@@ -117,6 +123,7 @@ def copy_with_libraries(program: Path, root: Path, name: str) -> None:
         shutil.copy(Path(library).resolve(), target)
 
 
+@pytest.mark.fault(16, how="a root directory with a shell and nothing else, or a python3 that is too old or partial")
 async def test_no_python_on_the_host(behind: Callable[..., object], tmp_path: Path) -> None:
     root = small_root(tmp_path / "root", None)
     error = await no_agent(await behind(shell=SMALL_ROOT.format(root=root)))  # type: ignore[misc]
@@ -124,6 +131,7 @@ async def test_no_python_on_the_host(behind: Callable[..., object], tmp_path: Pa
     assert "apt-get install python3" in error.remedy
 
 
+@pytest.mark.fault(16, how="a root directory with a shell and nothing else, or a python3 that is too old or partial")
 @pytest.mark.parametrize(
     ("status", "says", "kind"),
     [(92, "Python 3.6.8", "old-python"), (93, "it lacks json ctypes", "minimal-python")],
@@ -136,12 +144,14 @@ async def test_an_unfit_python(behind: Callable[..., object], tmp_path: Path, st
     assert says in error.why
 
 
+@pytest.mark.fault(12, how="sshd with MaxSessions 1 and 0")
 async def test_one_session_is_enough(behind: Callable[..., object]) -> None:
     sshd = await behind("MaxSessions 1")  # type: ignore[misc]
     link = await agent_works(sshd)
     await link.close()
 
 
+@pytest.mark.fault(12, how="sshd with MaxSessions 1 and 0")
 async def test_no_session_at_all(behind: Callable[..., object]) -> None:
     error = await no_agent(await behind("MaxSessions 0"))  # type: ignore[misc]
     assert error.step == "session"
@@ -176,6 +186,7 @@ async def test_a_forwarded_port(server: Sshd) -> None:
     await link.close()
 
 
+@pytest.mark.fault(13, how="sshd with AllowTcpForwarding no")
 async def test_forwarding_that_is_forbidden(behind: Callable[..., object]) -> None:
     link = await agent_works(await behind("AllowTcpForwarding no"))  # type: ignore[misc]
     with pytest.raises(HostError) as caught:

@@ -123,6 +123,7 @@ async def test_a_server_that_drops_the_connection_at_once(listener: Callable[...
     assert "MaxStartups" in error.remedy
 
 
+@pytest.mark.fault(5, how="a proxy that cuts in the key exchange")
 async def test_a_cut_in_the_key_exchange(server: Sshd, known: Path, proxies: Callable[..., TcpProxy]) -> None:
     proxy = await proxies(server.port).start()
     proxy.cut_after(200)
@@ -138,6 +139,7 @@ async def test_no_common_algorithm(servers: Callable[[], Sshd], home: Path) -> N
     assert (error.kind, error.step) == ("protocol", "key exchange")
 
 
+@pytest.mark.fault(39, how="ssh_config files with mistakes")
 async def test_a_bad_cipher_in_the_config(server: Sshd, home: Path) -> None:
     (home / ".ssh" / "config").write_text("Ciphers rot13\n")
     error = await fails(server.target)
@@ -161,6 +163,7 @@ async def test_an_alias_from_an_included_file(server: Sshd, home: Path, key: Pat
     assert error.kind == "name"
 
 
+@pytest.mark.fault(39, how="ssh_config files with mistakes")
 async def test_a_config_that_cannot_be_read(server: Sshd, home: Path) -> None:
     config = home / ".ssh" / "config"
     config.write_text("Host *\n  Port many\n")
@@ -200,6 +203,7 @@ async def test_a_proxy_command(server: Sshd, home: Path) -> None:
     assert "no way to 127.0.0.1" in error.why
 
 
+@pytest.mark.fault(40, how="two sshd in a row, each with known, unknown and changed keys")
 async def test_a_jump_host_is_judged_like_any_other(servers: Callable[[], Sshd], home: Path, key: Path, known: Path) -> None:
     jump, last = servers(), servers()
     for sshd in (jump, last):
@@ -223,6 +227,7 @@ async def test_a_jump_host_is_judged_like_any_other(servers: Callable[[], Sshd],
     assert (await fails("last")).kind == "key-revoked"
 
 
+@pytest.mark.fault(40, how="a jump host that reaches nothing")
 async def test_a_jump_host_that_does_not_reach_further(server: Sshd, home: Path) -> None:
     config = home / ".ssh" / "config"
     config.write_text(f"Host last\n HostName 127.0.0.1\n Port {free_port()}\n ProxyJump root@127.0.0.1:{server.port}\n")
@@ -230,6 +235,7 @@ async def test_a_jump_host_that_does_not_reach_further(server: Sshd, home: Path)
     assert (error.kind, error.step, error.retry) == ("route", "jump host", True)
 
 
+@pytest.mark.fault(40, how="jump hosts in a circle")
 async def test_jump_hosts_in_a_circle(home: Path) -> None:
     (home / ".ssh" / "config").write_text("Host a\n ProxyJump b\nHost b\n ProxyJump a\n")
     error = await fails("a")

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+PYTHONS = pytest.mark.fault(16, how="PATH without python3, with a broken, an old and a partial one")
+
 from eagletui.agent.bundle import MORE
 from eagletui.hosts import bootstrap
 
@@ -35,6 +37,7 @@ def run(tmp_path: Path, pythons: dict[str, str]) -> subprocess.CompletedProcess[
     )
 
 
+@PYTHONS
 def test_no_python(tmp_path: Path) -> None:
     done = run(tmp_path, {})
     assert (done.returncode, done.stdout, done.stderr) == (91, "", "eagletui[91]: no python3 was found\n")
@@ -43,11 +46,13 @@ def test_no_python(tmp_path: Path) -> None:
     assert (known.kind, known.remedy) == ("no-python", "install it there: apt-get install python3")
 
 
+@PYTHONS
 def test_a_broken_shim_counts_as_none(tmp_path: Path) -> None:
     done = run(tmp_path, {"python3": "echo 'pyenv: python3: command not found' >&2; exit 127"})
     assert done.returncode == 91
 
 
+@PYTHONS
 @pytest.mark.parametrize("version", ["3.6", "3.7"])
 def test_an_old_python_is_named_with_its_version(tmp_path: Path, version: str) -> None:
     python = find_python(version)
@@ -64,6 +69,7 @@ def test_an_old_python_is_named_with_its_version(tmp_path: Path, version: str) -
     assert "\n" not in done.stderr.strip()
 
 
+@PYTHONS
 def test_a_minimal_python_is_told_what_it_lacks(tmp_path: Path) -> None:
     python = find_python("3.12") or shutil.which("python3")
     lib = tmp_path / "lib"
@@ -102,6 +108,7 @@ def test_the_text_means_the_same_to_every_login_shell() -> None:
     assert len(text) < 2048
 
 
+@pytest.mark.fault(17, how="the bootstrap under sh, bash, zsh, fish, tcsh, csh, dash, ksh")
 @pytest.mark.parametrize("shell", ["sh", "bash", "zsh", "fish", "tcsh", "csh", "dash", "ksh"])
 def test_under_the_login_shell(shell: str) -> None:
     path = shutil.which(shell)

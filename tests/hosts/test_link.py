@@ -159,6 +159,7 @@ async def test_a_shell_that_ends_before_the_agent(why: str, status: int | None, 
         assert caught.value.remedy
 
 
+@pytest.mark.fault(17, how="a shell that prints for ever, one that says nothing")
 async def test_a_shell_that_prints_for_ever_is_given_up() -> None:
     transport = Scripted()
     for _ in range(20):
@@ -170,6 +171,7 @@ async def test_a_shell_that_prints_for_ever_is_given_up() -> None:
     assert caught.value.retry is False
 
 
+@pytest.mark.fault(17, how="a shell that prints for ever, one that says nothing")
 async def test_a_shell_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(links, "START_SECONDS", 0.05)
     transport = Scripted()
@@ -372,6 +374,7 @@ async def test_heartbeats_measure_the_round_trip(pair: Start) -> None:
     assert link.sent > 0
 
 
+@pytest.mark.fault(14, how="an agent that answers no heartbeat")
 async def test_silence_is_the_end(pair: Start) -> None:
     transport = Scripted()
     transport.auto = False
@@ -402,6 +405,7 @@ async def test_the_end_of_the_agent_is_told_to_every_waiter(pair: Start) -> None
     assert transport.closed == 1
 
 
+@pytest.mark.fault(15, how="bytes that are no frames, pushes and answers that lack fields")
 @pytest.mark.parametrize(
     "data", [b"GET / HTTP/1.1\r\n\r\n", encode(Frame(frames.PUSH, 5, {"s": "gpus"})), encode(push(0, 1, {}))[:-1] + b"\0" * 40]
 )
@@ -441,6 +445,7 @@ async def test_forward_goes_through_the_transport_where_it_can(pair: Start) -> N
     assert (await link.forward(8000)).port == 8001
 
 
+@pytest.mark.fault(15, how="bytes that are no frames, pushes and answers that lack fields")
 async def test_a_hello_that_is_no_host_info() -> None:
     transport = Scripted()
     transport.incoming.put_nowait(MARK)

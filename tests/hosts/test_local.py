@@ -101,6 +101,7 @@ async def test_cards_are_seen_with_the_module_that_the_client_sends(
         await link.close()
 
 
+@pytest.mark.fault(14, how="SIGKILL of the agent")
 async def test_an_agent_that_is_killed_is_told() -> None:
     link = await connect_local()
     waiting = asyncio.create_task(link.read("/proc/self/comm", 10**6, wait=60))
@@ -112,6 +113,7 @@ async def test_an_agent_that_is_killed_is_told() -> None:
     await link.close()
 
 
+@pytest.mark.fault(14, how="SIGSTOP of the agent")
 async def test_a_stopped_agent_is_killed_when_the_link_is_closed() -> None:
     link = await connect_local()
     handle = os.pidfd_open(link.info.agent_pid)
@@ -129,6 +131,7 @@ def shell(tmp_path: Path, text: str) -> str:
     return str(path)
 
 
+@pytest.mark.fault(17, how="a shell that prints before the agent")
 async def test_a_noisy_login_shell(tmp_path: Path) -> None:
     noisy = shell(tmp_path, "echo Welcome; printf '\\033]0;title\\007\\377\\000'; echo trouble >&2; exec /bin/sh \"$@\"")
     link = await connect_local(shell=noisy)

@@ -402,6 +402,7 @@ async def test_bytes_add_up_over_connections(rig: Rig) -> None:
     assert rig.states[-1].received == rig.states[-1].sent == 200
 
 
+@pytest.mark.fault(6, how="clocks that jump apart, as in a suspend")
 async def test_a_resume_cuts_the_back_off_short() -> None:
     rig = Rig(FAST._replace(backoff=(1000.0,)))
     rig.session.start()
@@ -412,6 +413,7 @@ async def test_a_resume_cuts_the_back_off_short() -> None:
     await rig.session.close()
 
 
+@pytest.mark.fault(6, how="clocks that jump apart, as in a suspend")
 async def test_after_a_resume_a_silent_link_is_given_up_soon(rig: Rig) -> None:
     await online(rig)
     await rig.until(lambda: rig.states[-1].last_frame is not None)
@@ -431,6 +433,7 @@ async def test_after_a_resume_a_silent_link_is_given_up_soon(rig: Rig) -> None:
     assert not any(s.state == "stale" for s in rig.states)
 
 
+@pytest.mark.fault(6, how="clocks that jump apart, as in a suspend")
 async def test_after_a_resume_a_link_that_is_heard_stays(rig: Rig) -> None:
     host = await online(rig)
     rig.wall += 60

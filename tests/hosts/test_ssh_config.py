@@ -102,6 +102,7 @@ def test_user_known_hosts_file_null_still_checks(home: Path, value: str) -> None
     assert read(home, "GlobalKnownHostsFile none\n").global_files == ()
 
 
+@pytest.mark.fault(39, how="ssh_config with options that are not followed")
 def test_what_has_no_effect_is_told_with_its_line_only_where_it_applies(home: Path) -> None:
     config = read(
         home,
@@ -121,6 +122,7 @@ def test_every_option_without_effect_is_recognised(home: Path, option: str) -> N
     assert [note.option for note in read(home, f"{option} yes\n").notes] == [option]
 
 
+@pytest.mark.fault(39, how="ssh_config with unknown Match, Include in a circle, bad values")
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -140,6 +142,7 @@ def test_mistakes_are_told_with_their_line(home: Path, text: str, says: str) -> 
     assert says in caught.value.why
 
 
+@pytest.mark.fault(39, how="ssh_config with unknown Match, Include in a circle, bad values")
 def test_a_file_that_is_no_text(home: Path) -> None:
     path = home / ".ssh" / "config"
     path.write_bytes(b"Host \xff\n")

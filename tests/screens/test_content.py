@@ -206,6 +206,7 @@ async def test_a_change_from_outside_of_the_app_is_drawn(dashboard: Opener) -> N
         assert "cpu  77 %" in screen_text(app)
 
 
+@pytest.mark.fault(49, how="a widget that raises")
 async def test_a_panel_that_fails_is_one_line(dashboard: Opener, state_home: object) -> None:
     store = board_store(seconds=1)
     async with dashboard(store) as pilot:
@@ -233,6 +234,7 @@ async def test_back_online_is_no_longer_dim(dashboard: Opener) -> None:
         assert "no route" not in screen_text(app)
 
 
+@pytest.mark.fault(48, how="every screen at sizes from 20x5 to 500x200")
 @pytest.mark.parametrize("name", sorted(STORES))
 @pytest.mark.parametrize("size", [(80, 24), (20, 5), (240, 70)], ids=str)
 async def test_every_store_at_odd_sizes(name: str, size: tuple[int, int], dashboard: Opener) -> None:
@@ -250,6 +252,7 @@ async def test_every_store_at_odd_sizes(name: str, size: tuple[int, int], dashbo
 dirty = st.text(st.characters(), max_size=60)
 
 
+@pytest.mark.fault(24, how="any text in every field of a host")
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(st.lists(dirty, min_size=12, max_size=12))
 def test_no_text_of_the_host_gets_into_a_line(texts: list[str]) -> None:

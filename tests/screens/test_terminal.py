@@ -101,6 +101,7 @@ def terminal() -> Iterator[Callable[..., Terminal]]:
         one.close()
 
 
+@pytest.mark.fault(24, how="a host full of escape sequences, in a real terminal: what is written to it is read")
 def test_no_text_of_the_host_reaches_the_terminal_raw(terminal: Callable[..., Terminal]) -> None:
     screen = terminal("hostile")
     screen.shows("quit")
@@ -124,6 +125,7 @@ def test_no_text_of_the_host_reaches_the_terminal_raw(terminal: Callable[..., Te
         assert hostile not in out, hostile
 
 
+@ENDINGS
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_gives_the_terminal_back(number: signal.Signals, terminal: Callable[..., Terminal]) -> None:
     screen = terminal("board")
@@ -142,6 +144,7 @@ def test_quit_gives_the_terminal_back(terminal: Callable[..., Terminal]) -> None
     assert screen.restored()
 
 
+@ENDINGS
 def test_it_ends_when_the_terminal_goes_and_no_signal_comes(terminal: Callable[..., Terminal]) -> None:
     screen = terminal("board", owns=False, hup_ignored=True)
     screen.shows("quit")
@@ -171,6 +174,7 @@ def _asleep(screen: Terminal) -> bool:
     return Path(f"/proc/{screen.process.pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "S"
 
 
+@ENDINGS
 @pytest.mark.parametrize("owns", [True, False], ids=["hung up on", "no signal"])
 def test_it_ends_when_a_terminal_goes_that_took_no_more(owns: bool, terminal: Callable[..., Terminal], tmp_path: Path) -> None:
     screen = terminal("board", owns=owns, hup_ignored=not owns, env={"XDG_STATE_HOME": str(tmp_path)})
@@ -182,6 +186,7 @@ def test_it_ends_when_a_terminal_goes_that_took_no_more(owns: bool, terminal: Ca
     assert all(b"Traceback" not in path.read_bytes() for path in tmp_path.rglob("*.log"))
 
 
+@ENDINGS
 def test_a_signal_ends_it_while_the_terminal_takes_no_more(terminal: Callable[..., Terminal]) -> None:
     screen = terminal("board")
     stuck(screen)
@@ -200,6 +205,7 @@ def test_what_is_typed_at_once_behind_find_goes_to_the_prompt(terminal: Callable
     assert screen.ended() == 0, "what comes behind the end of the prompt is a command again"
 
 
+@pytest.mark.fault(49, how="a dashboard that fails")
 def test_an_error_is_one_line_and_a_log(terminal: Callable[..., Terminal], tmp_path: Path) -> None:
     screen = terminal("crash", env={"XDG_STATE_HOME": str(tmp_path)})
     screen.shows("quit")
@@ -212,6 +218,7 @@ def test_an_error_is_one_line_and_a_log(terminal: Callable[..., Terminal], tmp_p
     assert b"Traceback" in (tmp_path / "eagletui" / "dashboard.log").read_bytes()
 
 
+@pytest.mark.fault(48, how="NO_COLOR and few colours in a real terminal")
 @pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=str)
 def test_without_colour_the_words_remain(env: dict[str, str], terminal: Callable[..., Terminal]) -> None:
     screen = terminal("board", env=env)
@@ -226,6 +233,8 @@ def test_what_is_not_loaded_at_the_first_frame() -> None:
 import asyncio, sys
 from tests.screens.demo import DeskDouble, board_store
 from eagletui.app import EagleApp
+
+ENDINGS = pytest.mark.fault(49, how="signals, a terminal that closes, one that takes no more")
 async def main():
     app = EagleApp(board_store(seconds=1), DeskDouble())
     async with app.run_test(size=(160, 50)) as pilot:

@@ -146,6 +146,7 @@ async def test_following_adds_what_comes_and_shows_the_bar_that_has_no_end_yet(t
     assert not window.shown()[-1].noise
 
 
+@pytest.mark.fault(10, how="a log that grows faster than it is read")
 async def test_a_flood_is_followed_at_its_end(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(numbered(0, 10))
