@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-PYTHONS = pytest.mark.fault(16, how="PATH without python3, with a broken, an old and a partial one")
-
 from eagletui.agent.bundle import MORE
 from eagletui.hosts import bootstrap
 
 from ..agent.process import Agent
 from ..conftest import find_python
+
+PYTHONS = pytest.mark.fault(16, how="PATH without python3, with a broken, an old and a partial one")
 
 NONCE = "0123456789abcdef" * 2
 

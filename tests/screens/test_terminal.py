@@ -19,6 +19,8 @@ from typing import Any
 
 import pytest
 
+ENDINGS = pytest.mark.fault(49, how="signals, a terminal that closes, one that takes no more")
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 PATIENCE = 60.0
 """Seconds after which a test gives up; nothing is measured by it."""
