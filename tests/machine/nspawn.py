@@ -254,6 +254,20 @@ class Machine:
         state = self.run("ps", "-o", "stat=", "-p", str(pid), check=False).strip()
         return bool(state) and not state.startswith("Z")
 
+    def process_with_pid(self, pid: int) -> int:
+        """A process inside that sleeps and has this very pid, which must be free; it lives as long as the machine."""
+        script = f"echo {pid - 1} >/proc/sys/kernel/ns_last_pid; sleep 3600 </dev/null >/dev/null 2>&1 & echo $!"
+        for _ in range(50):  # somebody else may start a process in between
+            # this host's /proc, which may be written; the numbers are those of the machine all the same
+            done = subprocess.run(
+                ["nsenter", "-t", str(self._leader), "-p", "--", "/bin/sh", "-c", script],
+                capture_output=True, text=True, check=True, env={"PATH": PATH},
+            )  # fmt: skip
+            if int(done.stdout) == pid:
+                return pid
+            self.run("kill", "-9", done.stdout.strip())
+        raise AssertionError(f"no process with pid {pid} could be made")
+
     def path(self, inside: str) -> Path:
         """A path of the machine as this host sees it; what is mounted inside (/run, /tmp) is not there."""
         return self.root / inside.lstrip("/")

@@ -58,9 +58,14 @@ class Seat:
         return await self.sit()
 
     def sessions(self) -> list[str]:
-        """The login sessions of the user that logind knows as open."""
+        """The login sessions of the user that are open; one that only a job is left of is not."""
         listed = self.machine.run("loginctl", "list-sessions", "--no-legend").splitlines()
-        return [words[0] for words in map(str.split, listed) if words[2] == self.user]
+        names = [words[0] for words in map(str.split, listed) if words[2] == self.user]
+        return [name for name in names if self._state(name) in ("active", "online", "opening")]
+
+    def _state(self, session: str) -> str:
+        # it may end in this moment: then it has no state
+        return self.machine.run("loginctl", "show-session", session, "--property=State", "--value", check=False).strip()
 
     def spec(self, *argv: str, **more: Any) -> dict[str, Any]:
         job = more.pop("id", None) or "t-" + uuid.uuid4().hex[:8]
