@@ -1,0 +1,1 @@
+"""Preflight and patches: judgements on gathered facts, on synthetic trees of files and on real engines."""
