@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from eagletui.agent import procfs
+from eagletui.agent import adopt, procfs
 from eagletui.agent.ports import why_taken
 from eagletui.agent.syscalls import signal_process
 from eagletui.profile_launch import launch_spec
+from tests.agent.adopt_harness import install
 from tests.agent.jobs_harness import Jobs, free_port, lines, shim, until
 from tests.machine import podman
 
@@ -53,12 +55,12 @@ def served(jobs: Jobs, *flags: str, **more: object) -> dict[str, object]:
     return jobs.wait(job, lambda s: s.get("health") == "ready" and s.get("container"), 90)
 
 
-def pids_of(comm: str, job: str) -> list[tuple[int, int]]:
-    """The podman client or monitor of a job's container: (pid, start)."""
+def pids_of(comm: str, name: str) -> list[tuple[int, int]]:
+    """The podman client or monitor of the container with this name: (pid, start)."""
     found = []
     for pid in procfs.pids():
         stat = procfs.read_stat(pid)
-        if stat is not None and stat.comm == comm and f"eagletui-{job}" in (procfs.cmdline(pid, 1 << 16) or ""):
+        if stat is not None and stat.comm == comm and name in procfs.argv(pid):
             found.append((pid, stat.start))
     return found
 
@@ -69,7 +71,7 @@ def nothing_left(jobs: Jobs, state: dict[str, object]) -> None:
     until(lambda: not podman.names(job), 60, "the container is removed")
     assert why_taken(port) is None
     assert not jobs.members(job)
-    assert not pids_of("conmon", job)
+    assert not pids_of("conmon", f"eagletui-{job}")
 
 
 def test_a_server_in_a_container_is_a_job_like_any_other(jobs: Jobs) -> None:
@@ -85,8 +87,8 @@ def test_a_server_in_a_container_is_a_job_like_any_other(jobs: Jobs) -> None:
     assert "Application startup complete" in log
     assert state["engine_version"] == "0.32.0"
     assert [phase["id"] for phase in state["phases"]]  # type: ignore[attr-defined]
-    until(lambda: (jobs.root / "jobs" / job / "samples.jsonl").exists(), 30, "samples of its metrics")
-    assert list(lines(jobs.root / "jobs" / job / "samples.jsonl"))
+    samples = jobs.root / "jobs" / job / "samples.jsonl"
+    until(lambda: samples.exists() and list(lines(samples)), 60, "samples of its metrics")
     members = jobs.members(job)
     assert sum(stat.comm.startswith("python") for stat in members.values()) == 4
     # no secret in any argument, nor in what is kept
@@ -123,7 +125,7 @@ def test_kill_now_skips_the_grace(jobs: Jobs) -> None:
 def test_the_container_outlives_its_client(jobs: Jobs) -> None:
     state = served(jobs)
     job = str(state["id"])
-    (client,) = pids_of("podman", job)
+    (client,) = pids_of("podman", f"eagletui-{job}")
     signal_process(*client, signal.SIGKILL)
     now = jobs.wait(job, lambda s: "client of podman has ended" in str(s.get("detail")))
     assert (now["state"], now["health"], now["pid"]) == ("running", "ready", state["pid"])
@@ -142,7 +144,7 @@ def test_the_container_outlives_its_client(jobs: Jobs) -> None:
 def test_the_container_outlives_its_monitor(jobs: Jobs) -> None:
     state = served(jobs)
     job = str(state["id"])
-    (monitor,) = pids_of("conmon", job)
+    (monitor,) = pids_of("conmon", f"eagletui-{job}")
     signal_process(*monitor, signal.SIGKILL)
     until(lambda: not procfs.alive(*monitor), 20)
     until(lambda: jobs.state(job).get("state") == "running" and jobs.state(job).get("health") == "ready", 20)
@@ -188,6 +190,39 @@ def test_the_supervisor_dies(jobs: Jobs) -> None:
     over = jobs.over(job, 60)  # its helper ends, and the engine still knew the status
     assert (over["state"], over["rc"], over["health"]) == ("exited", 0, "gone")
     assert not shim(over)
+
+
+@pytest.mark.parametrize("dead", [False, True])
+def test_a_container_that_somebody_else_started_is_stopped_by_its_engine(jobs: Jobs, tmp_path: Path, dead: bool) -> None:
+    """With a restart policy, which would bring it back after signals; also when its monitor is dead."""
+    name, port = f"hand-{os.urandom(4).hex()}", free_port()
+    install(tmp_path / "bin")
+    python = os.path.realpath(sys.executable)
+    mounts = [f"--volume={path}:{path}:ro" for path in (sys.base_prefix, str(tmp_path / "bin"))]
+    program = (python, "-I", "-S", str(tmp_path / "bin" / "vllm"), "serve", "/models/fake", "--port", str(port))
+    more = () if dead else ("--restart=always",)
+    container = podman.run("run", "-d", "--name", name, "--network=host", *more, *mounts, podman.IMAGE, *program)
+    try:
+        found = until(lambda: next((f for f in adopt.look().values() if f.holder.container == container), None), 60)
+        until(lambda: why_taken(port), 60)
+        plan = jobs.call("kill_plan", job=found.id)
+        assert (plan["adopted"], plan["lever"]) == ("podman", f"podman stop -t 60 {name}")
+        assert ("--restart=always" in plan.get("note", "")) is not dead
+        assert procfs.nspid(plan["main"])[-1] == 1
+        if dead:
+            (monitor,) = [
+                pid for pid in procfs.pids() if name in procfs.argv(pid) and (procfs.read_stat(pid) or pid).comm == "conmon"
+            ]  # type: ignore[union-attr]
+            os.kill(monitor, signal.SIGKILL)
+            until(lambda: procfs.read_stat(monitor) is None, 20)
+            plan = jobs.call("kill_plan", job=found.id)
+        answer = jobs.call("kill", job=found.id, token=plan["token"], wait=120)
+        assert answer["result"]["remaining"] == []
+        assert why_taken(port) is None
+        assert not any(procfs.alive(victim["pid"], victim["start"]) for victim in plan["processes"])
+        assert podman.run("inspect", "--format", "{{.State.Running}}", name) == "false"  # it stays, and stays down
+    finally:
+        podman.run("rm", "--force", "--time", "0", name, check=False)
 
 
 def test_an_image_without_the_program(jobs: Jobs) -> None:
