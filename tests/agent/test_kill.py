@@ -184,7 +184,24 @@ def test_the_api_server_is_killed_and_its_workers_are_cleared(jobs: Jobs, strang
     answer = jobs.kill(str(spec["id"]))
     assert set(names) <= set(answer["result"]["released"])
     assert not any(os.path.exists(name) for name in names)
-    assert jobs.over(str(spec["id"]))["rc"] == -9
+    over = jobs.over(str(spec["id"]))
+    # what was ended is what it left: the server itself had failed, and stays told as failed
+    assert (over["state"], over["rc"], over["health"], over.get("ended_by")) == ("exited", -9, "failed", None)
+    assert over["detail"].startswith("ended after it was ready, though nobody here asked for it: ended by SIGKILL; what it left")
+    assert jobs.call("job", job=spec["id"])["result"]["ok"] is False
+
+
+def test_a_server_that_had_failed_stays_failed_when_its_workers_are_cleared_without_its_supervisor(jobs: Jobs) -> None:
+    spec = jobs.server("--workers", "2")
+    state = ready(jobs, spec)
+    os.kill(state["pid"], signal.SIGKILL)  # type: ignore[arg-type]
+    jobs.wait(str(spec["id"]), lambda s: s.get("state") == "exited")
+    os.kill(state["shim_pid"], signal.SIGKILL)  # type: ignore[arg-type]
+    until(lambda: not procfs.alive(state["shim_pid"], state["shim_start"]))  # type: ignore[arg-type]
+    assert jobs.kill(str(spec["id"]))["result"]["remaining"] == []
+    over = jobs.wait(str(spec["id"]), lambda s: not s.get("members"))
+    assert (over["state"], over["rc"], over["health"], over.get("ended_by")) == ("exited", -9, "failed", None)
+    assert over["detail"] == "what it left behind was ended by request; its supervisor had died"
 
 
 def _number(path: str) -> tuple[int, int]:

@@ -158,7 +158,8 @@ def test_processes_left_behind_are_named_and_keep_the_supervisor(jobs: Jobs) -> 
     answer = jobs.kill(spec["id"])
     assert answer["result"]["released"][0] == "1 process"
     assert jobs.over(spec["id"])["member_pids"] == []
-    assert "detail" not in jobs.over(spec["id"]) or jobs.state(spec["id"])["detail"].startswith("ended")
+    assert jobs.over(spec["id"])["detail"] == "what it left behind was ended on request"
+    assert "ended_by" not in jobs.state(spec["id"]), "it had ended by itself"
 
 
 def test_a_zombie_is_no_member(jobs: Jobs) -> None:

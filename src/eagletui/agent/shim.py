@@ -13,6 +13,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Set, Tuple
 from eagletui.agent import bundle, groups, leftovers, oom, procfs, state_dir, syscalls
 from eagletui.agent.container import Box, command_of
 from eagletui.agent.ending import Ending, merge_result
+from eagletui.agent.fallen import Fallen
 from eagletui.agent.job_lines import EVENTS_CAP, Lines
 from eagletui.agent.job_log import JobLog
 from eagletui.agent.kill import stuck_text
@@ -51,6 +52,8 @@ class Shim(Served, Boxed):
         self._main_running = False
         self._main_pid = 0
         self._killed = False
+        self._over_before: Optional[str] = None  # the state in which the job had ended before anybody ended what it left
+        self._over_why: Optional[str] = None
         self._unwritten: Dict[str, Dict[str, Any]] = {}
         self._written: Optional[Dict[str, Any]] = None
         self._origin_doc: Optional[Dict[str, Any]] = None
@@ -66,9 +69,8 @@ class Shim(Served, Boxed):
         self._terminate = False
         self._members: Dict[Key, Stat] = {}
         self._meter = Meter()
-        self._oom_files: List[str] = []
-        self._oom_before: Optional[int] = None
-        self._oom_rose: Optional[float] = None
+        self._fallen = Fallen()
+        self._oom: Optional[oom.Watch] = None
         self._probe = None
         self._box = Box(loop, spec, self._container_runs, self._container_told) if spec.get("container") else None
         self._f = {
@@ -139,8 +141,7 @@ class Shim(Served, Boxed):
         server = bool(self._spec.get("server"))
         self._f.update(state="running", pid=pid, pid_start=main[1], members=1, health="loading" if server else None)
         self._write_state(sync=True)
-        self._oom_files = oom.counters(pid)
-        self._oom_before = oom.kills(self._oom_files)
+        self._oom = oom.Watch(pid)
         self._log.note({"kind": "started", "text": "pid %d" % pid})
         if self._box is not None:
             self._box.start()
@@ -210,6 +211,8 @@ class Shim(Served, Boxed):
         else:
             self._members = self._scanner.refresh()
         self._seen_children = adopted
+        if self._main_running:
+            self._fallen.look(self._members, now)
         usage = self._meter.look(self._members, now)
         self._f.update(
             members=usage.members,
@@ -259,7 +262,9 @@ class Shim(Served, Boxed):
         port = self._port.stranger if self._port is not None else None
         files = next(iter(self._failed_writes.values()), None)
         box = "container: " + self._box.stays if self._box is not None and self._box.stays else None
-        return tuple(text for text in (self._tail.trouble, port, files, self._losses, box) if text)
+        alone = self._fallen.trouble(self._loop.now()) if self._main_running and not self._ending.active else None
+        memory = "memory: " + self._oom.text if self._oom is not None and self._oom.text else None
+        return tuple(text for text in (self._tail.trouble, port, files, memory, self._losses, box, alone) if text)
 
     def _log_fields(self) -> None:
         ending = self._ending.active or self._killed
@@ -279,11 +284,8 @@ class Shim(Served, Boxed):
         self._scanner.origin = origin._replace(files=tuple(files[:MOST_FILES]))
 
     def _look_for_oom(self, now: float) -> None:
-        count = oom.kills(self._oom_files)
-        if count is not None and self._oom_before is not None and count > self._oom_before:
-            self._oom_rose = now
-            self._oom_before = count
-            self._log.note({"kind": "notice", "text": "the kernel killed a process of this control group for memory"})
+        if self._oom is not None and self._oom.look((pid for pid, _ in self._scanner.known), now):
+            self._log.note({"kind": "notice", "text": self._oom.text})
 
     def _reap_orphans(self) -> None:
         """Adopted descendants that ended. The main process's status is left for the loop to take."""
@@ -327,11 +329,11 @@ class Shim(Served, Boxed):
         self._log_fields()
         self._container_ended(note)
         self._look_for_oom(self._loop.now())
-        # a SIGKILL that nobody of us sent, right after the kernel counted a kill for memory here
-        killed_for_memory = rc in (-9, 137) and self._oom_rose is not None and not self._ending.active and self._ending.by is None
-        if killed_for_memory and self._oom_rose is not None and self._loop.now() - self._oom_rose > 15:
-            killed_for_memory = False
-        killed_for_memory = killed_for_memory or (oom_told and not self._ending.active)
+        memory = self._oom.text if self._oom is not None else None
+        # nobody of us sent that signal, and the kernel has just counted a kill for memory here
+        unasked = not self._ending.active and self._ending.by is None
+        killed_for_memory = unasked and (oom_told or (self._oom is not None and self._oom.ended(rc, self._loop.now())))
+        first = self._fallen.first(self._loop.now()) if rc != -9 else None  # who is killed outright needs no reason
         self._members = self._scanner.scan()
         wall = round(time.time(), 3)
         self._f.update(
@@ -350,10 +352,13 @@ class Shim(Served, Boxed):
                 from eagletui.jobs.base import status_words
 
                 self._f["detail"] = "ended after it was ready, though nobody here asked for it: %s" % status_words(rc)
+            if first is not None:
+                self._f["detail"] = "; ".join(text for text in (self._f.get("detail"), first) if text)
         if killed_for_memory:
-            self._f["detail"] = "killed by the kernel for memory"
-        elif self._oom_rose is not None and not self._ending.active:
-            self._f["detail"] = "the kernel killed a process of the job's control group for memory"
+            self._f["detail"] = memory or "killed by the kernel for memory"
+            self._f["first_error"] = self._f.get("first_error") or self._f["detail"]
+        elif memory is not None and unasked:
+            self._f["detail"] = memory
         exit_doc: Dict[str, Any] = {
             "rc": rc,
             "wall": wall,
@@ -365,15 +370,19 @@ class Shim(Served, Boxed):
         }
         self._keep("exit.json", exit_doc)
         self._log.note({"kind": "ended", "text": "exit status %s" % ("unknown" if rc is None else rc)})
+        self._over_why = self._f.get("detail")
         if self._members and not self._ending.active:
-            self._f["detail"] = _left_behind(self._members)
+            self._f["detail"] = "; ".join(text for text in (_left_behind(self._members), self._over_why) if text)
         self._write_state(sync=True)
         if not self._members and not self._ending.active and self._ending.settle():
             self._finish()
 
     def _kill_told(self, text: str) -> None:
+        if self._f["state"] != "stopping":
+            # the job itself had ended, and only what it left behind is being ended: that does not make its end a wanted one
+            self._over_before = None if self._main_running else self._f["state"]
         self._f.update(state="stopping", detail=text)
-        if self._f.get("health") is not None:
+        if self._f.get("health") is not None and self._over_before is None:
             self._f["health"] = "stopping"
         if self._probe is not None:
             self._probe.stop()
@@ -384,8 +393,12 @@ class Shim(Served, Boxed):
             self._f["detail"] = "cannot be ended: " + "; ".join(stuck_text(stat) for stat in stuck[:8])
             self._write_state(sync=True)
             return
+        by = "ended by %s" % self._ending.by if self._ending.by else "ended on request"
+        if self._over_before is not None:
+            self._f["detail"] = "; ".join(text for text in (self._over_why, "what it left behind was " + by) if text)
+            return
         self._f["ended_by"] = self._ending.by or "request"
-        self._f["detail"] = "ended by %s" % self._ending.by if self._ending.by else "ended on request"
+        self._f["detail"] = by
         self._killed = True
         # the loop may not have reaped the main process yet: its status comes in a moment, then `_tick` finishes
 
@@ -400,11 +413,11 @@ class Shim(Served, Boxed):
         killed = self._killed
         self._f.update(members=0, member_pids=(), blocked=None, stopped=None, cpu=None, cpu_top=None, rss=None, silent=None)
         if self._f["state"] in ("stopping", "running"):
-            self._f["state"] = "exited"
+            self._f["state"] = self._over_before or "exited"
         if self._f.get("health") is not None and (killed or self._f["health"] == "stopping"):
             self._f["health"] = "gone"
         if self._f.get("detail") and not killed and str(self._f["detail"]).startswith(_LEFT):
-            self._f["detail"] = None
+            self._f["detail"] = self._over_why
         self._f.update(log_size=self._tail.size, log_floor=self._tail.floor or None)
         self._f.update(log=self._tail.place(), troubles=self._troubles())
         if str(self._f["log"]).startswith("/proc/"):

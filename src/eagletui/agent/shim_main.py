@@ -233,10 +233,15 @@ def _reap(directory: str, complaints: _Complaints) -> int:
             exit_doc = state_dir.read_json(os.path.join(directory, "exit.json")) or {}
             started_here = not (spec.get("found") or spec.get("only"))
             state["state"] = "exited" if "rc" in exit_doc or not started_here else "lost_supervisor"
-            state["health"] = "gone"
             state["ended"] = state.get("ended") or round(time.time(), 3)
-            state["ended_by"] = ending.by or "request"
-            state["detail"] = "ended by %s" % state["ended_by"] + ("; its supervisor had died" if started_here else "")
+            by = "ended by %s" % (ending.by or "request")
+            if started_here and "rc" in exit_doc:
+                # it had ended before, and only what it left behind was ended: that does not make its end a wanted one
+                state.update(rc=exit_doc["rc"], detail="what it left behind was " + by)
+            else:
+                state.update(health="gone", ended_by=ending.by or "request", detail=by)
+            if started_here:
+                state["detail"] += "; its supervisor had died"
         write()
 
     def write() -> None:
