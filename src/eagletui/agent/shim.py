@@ -271,7 +271,7 @@ class Shim(Served, Boxed):
         for name, value in self._log.fields().items():
             if value is None or (name == "max_model_len" and self._f.get("max_model_len")):
                 continue
-            if name == "first_error" and ending and not self._f.get("first_error"):
+            if name in ("first_error", "causes") and ending and not self._f.get(name):
                 continue  # what an engine complains of while it is being ended is no failure of its own
             self._f[name] = value
 
@@ -333,6 +333,7 @@ class Shim(Served, Boxed):
         # nobody of us sent that signal, and the kernel has just counted a kill for memory here
         unasked = not self._ending.active and self._ending.by is None
         killed_for_memory = unasked and (oom_told or (self._oom is not None and self._oom.ended(rc, self._loop.now())))
+        self._log.ended(rc, killed_for_memory, not unasked)
         first = self._fallen.first(self._loop.now()) if rc != -9 else None  # who is killed outright needs no reason
         self._members = self._scanner.scan()
         wall = round(time.time(), 3)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, Mapping, Optional
 
 from eagletui.agent import oom
 from eagletui.agent.container import LOG_MODE, Box, Found, client_problem
@@ -21,8 +21,7 @@ class Boxed:
     _box: Optional[Box]
     _scanner: Scanner
     _port: Optional[PortWatch]
-    _oom_files: List[str]
-    _oom_before: Optional[int]
+    _oom: Optional[oom.Watch]
     _log_path: str
 
     def _write_origin(self) -> None:
@@ -46,8 +45,7 @@ class Boxed:
         self._scanner.origin = origin._replace(main=found.main, cgroup=found.cgroup or origin.cgroup)
         self._scanner.known.add(found.main)
         self._f.update(pid=found.main[0], pid_start=found.main[1], container=found.id)
-        self._oom_files = oom.counters(found.main[0])
-        self._oom_before = oom.kills(self._oom_files)
+        self._oom = oom.Watch(found.main[0])
         if self._port is not None and container.own_network(self._spec["argv"]):
             self._port.through = found.main[0]
         self._note("container %s, main process %d" % (found.id[:12], found.main[0]))

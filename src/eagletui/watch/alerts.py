@@ -244,6 +244,7 @@ _REMEDIES = {
     "log": "make room on its disk, or leave the log where it is: the job's directory is in its facts (7, enter, i)",
     "port": "end that process, or launch on another port",
     "files": "make room on the disk of the state directory",
+    "memory": "give its control group or container more, end others, or use less (fewer workers, less offloaded to memory)",
 }
 
 
