@@ -231,8 +231,18 @@ def test_an_image_without_the_program(jobs: Jobs) -> None:
     jobs.launch(spec)
     over = jobs.over(job, 60)
     assert over["state"] == "exited"
-    assert over["rc"] == 127
-    assert over["health"] == "failed"
+    assert (over["rc"], over["health"], over["detail"]) == (127, "failed", "its program could not be started in the container")
+    assert "/no/such/program" in over["first_error"]
+    assert not podman.names(job)
+
+
+def test_a_container_that_the_engine_cannot_start(jobs: Jobs) -> None:
+    job = f"box-{os.urandom(4).hex()}"
+    profile = podman.fake_profile("box", free_port(), container_args=("--ulimit", "nofile=1:0"))
+    jobs.launch(launch_spec(profile, job))
+    over = jobs.over(job, 60)
+    assert (over["state"], over["health"], over["detail"]) == ("exited", "failed", "the container was never started")
+    assert over["first_error"].startswith("Error")
     assert not podman.names(job)
 
 

@@ -20,8 +20,8 @@ LOOK_EVERY = 1.0
 TRIES = 5
 LOG_MODE = 0o622
 """The program inside may run as another user, and opens the log itself. Nobody else gets there: the directory is ours alone."""
-ENGINE_FAILED = 125
-"""Status of the client when the engine, not the program, failed."""
+ENGINE_FAILED, NOT_STARTED = 125, (125, 126, 127)
+"""Statuses of the client when the engine failed, and when there may have been no program at all."""
 
 
 def command_of(spec: Mapping[str, Any], log: str) -> Tuple[str, ...]:
@@ -101,7 +101,7 @@ class Box:
     def _await(self) -> None:
         if self.lives:
             self._loop.call_later(LOOK_EVERY / 2, self._await)
-        elif self._client is not None and self._client != ENGINE_FAILED:
+        elif self._client is not None and self._client not in (NOT_STARTED if self.found is None else (ENGINE_FAILED,)):
             self._tell(self._client, False, None)
         else:
             levers.inspect(self._loop, self._about, self._last_seen)
@@ -115,7 +115,8 @@ class Box:
             self._await()
             return
         if seen.rc is not None:
-            self._tell(seen.rc, seen.oom, None)
+            failed = self.found is None and seen.rc in NOT_STARTED
+            self._tell(seen.rc, seen.oom, "its program could not be started in the container" if failed else None)
         elif self.found is None and (seen.absent or seen.status in ("created", "configured", "initialized")):
             self._tell(self._client, False, "the container was never started")
         elif self.found is not None and self.found.main[0] in self._reaped:
@@ -183,6 +184,6 @@ class Last:
 def client_problem(lines: List[str]) -> Optional[str]:
     """What the engine's client complained of, of the log of a container that never ran."""
     for line in reversed(lines):
-        if line.startswith(("Error", "docker:", "podman:", "Unable to find image", "error")):
+        if line.startswith(("Error", "docker:", "podman:", "Unable to find image", "error", "/bin/sh:", "sh:")):
             return line.strip()[:400]
     return lines[-1].strip()[:400] if lines else None
