@@ -19,6 +19,7 @@ from eagletui.agent.adopt.ours import Ours
 from eagletui.agent.job_files import Board
 from eagletui.agent.members import Key
 from eagletui.agent.procfs import Stat
+from eagletui.engines.titles import Title, title_of
 
 __all__ = [
     "DOCKER",
@@ -27,13 +28,16 @@ __all__ = [
     "PODMAN",
     "PROCESS",
     "SYSTEMD",
+    "Finder",
     "Found",
     "Holder",
+    "Title",
     "find",
     "is_found",
     "look",
     "members_of",
     "shared_finder",
+    "title_of",
 ]
 
 _finder: Optional[Finder] = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from typing import Iterator, NamedTuple, Optional, Tuple
 
 from eagletui.agent import procfs
@@ -90,16 +89,12 @@ def _readers(pid: int, lead: str) -> Iterator[Stat]:
 def _tee(pid: int, lead: str) -> Optional[Output]:
     """The file that ``| tee FILE`` keeps of it."""
     for reader in _readers(pid, lead):
-        if reader.comm != "tee":
-            continue
-        for fd in range(3, 16):
+        files = {os.path.basename(word) for word in procfs.argv(reader.pid)[1:] if not word.startswith("-")}
+        for fd in range(3, 16) if reader.comm == "tee" else ():
             path = "%s/%d/fd/%d" % (procfs.PROC, reader.pid, fd)
             name = procfs.fd_paths(reader.pid, (fd,)).get(fd, "")
-            try:
-                if name.startswith("/") and stat.S_ISREG(os.stat(path).st_mode):
-                    return Output(FILE, path=path, name=name)
-            except OSError:
-                continue  # tee has just ended
+            if name.startswith("/") and os.path.basename(name.replace(" (deleted)", "")) in files:
+                return Output(FILE, path=path, name=name)
     return None
 
 

@@ -201,6 +201,7 @@ class Watched(Owner):
         self._f.update(state=LEFTOVER, health="gone", listening=None, phase=None)
         self._f.pop("pid", None)
         self._f.pop("pid_start", None)
+        self._look_at_members(self._loop.now())
         self._log_problem = self._log_problem or "the server is dead, and with it what led to its log"
 
     def tick(self, now: float) -> None:
