@@ -27,6 +27,8 @@ class JobLog:
     def __init__(self, reader: Any, events: Lines, on_ready: Callable[[], None], on_trouble: Callable[[str], None]) -> None:
         self._reader, self._events, self._on_ready, self._on_trouble = reader, events, on_ready, on_trouble
         self._kept: Dict[Any, float] = {}
+        self._end: Any = None
+        self._alerted: Optional[str] = None
         self.first_error: Optional[str] = None
         self.ready = False
 
@@ -48,6 +50,8 @@ class JobLog:
     def _take(self, event: Any, boot: float) -> None:
         if event.kind == "failure" and self.first_error is None:
             self.first_error = str(getattr(event.value, "text", "") or event.text)[:500]
+        if event.kind == "alert":
+            self._alerted = event.name
         if event.kind == "ready":
             self.ready = True
             self._on_ready()
@@ -59,6 +63,20 @@ class JobLog:
                 return
             self._kept[key] = boot
         self.note(to_doc(event), boot)
+
+    def ended(self, rc: Optional[int], oom: bool, asked: bool) -> None:
+        """The main process has ended: how it did so may tell why, also when its log does not."""
+        diagnosis = getattr(self._reader, "diagnosis", None)
+        if diagnosis is None:
+            return
+        from eagletui.engines.diagnosis.judge import End
+        from eagletui.engines.events import Event
+
+        self._end = End(rc, oom, True, asked)
+        _, causes = diagnosis(self._end)
+        if causes and causes[0].id != self._alerted and not asked:
+            self._alerted = causes[0].id
+            self.note(to_doc(Event("alert", 0, 0.0, causes[0].id, value=causes, text=causes[0].title)))
 
     def note(self, doc: Dict[str, Any], boot: Optional[float] = None) -> None:
         """Write one event line; a full disk loses the line, not the job, and is told once."""
@@ -82,4 +100,5 @@ class JobLog:
             "k": facts.get("k"),
             "max_model_len": facts.get("max_model_len"),
             "first_error": self.first_error,
+            "causes": summary.causes if self._end is None else self._reader.diagnosis(self._end)[1],
         }

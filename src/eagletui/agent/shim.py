@@ -241,8 +241,8 @@ class Shim(Served, Boxed):
         self._f.update(log=self._tail.place(), troubles=self._troubles())
         for name, doc in list(self._unwritten.items()):
             self._keep(name, doc)
+        self._write_origin()  # first: whoever comes after us must find those that the state speaks of
         self._write_state()
-        self._write_origin()
         if not self._main_running and not self._members and not self._ending.active and self._ending.settle():
             self._finish()
 

@@ -35,7 +35,7 @@ class Exit(enum.IntEnum):
 _MEANINGS = {
     Exit.OK: "done, nothing to complain about",
     Exit.WARNINGS: "done, with warnings (`doctor`); a step failed or was refused, or the answer is no (`lab`); the server has"
-    " failed (`launch`); something remains (`kill`)",
+    " failed (`launch`), the log tells of a failure (`diagnose`); something remains (`kill`)",
     Exit.USAGE: "wrong arguments or configuration; or something is in the way: a check failed (`doctor`), a port or card is taken"
     " (`launch`), it was not confirmed or is not allowed (`kill`)",
     Exit.CONNECTION: "the host could not be reached, or did not let us in",

@@ -43,6 +43,10 @@ def _reworded(message: str) -> str:
 
 def _connection(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", metavar="TARGET", help=TARGET)
+    _reaching(parser)
+
+
+def _reaching(parser: argparse.ArgumentParser) -> None:
     ssh = parser.add_argument_group("reaching the host")
     ssh.add_argument("--identity", metavar="FILE", help="private key to try before all others")
     ssh.add_argument("--no-ssh-config", action="store_true", help="do not read ~/.ssh/config")
@@ -207,6 +211,17 @@ def _phases(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
 
 
+def _diagnose(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "log",
+        metavar="LOG",
+        help="a log of vLLM or SGLang on this machine, plain or gzip, or - for stdin; with --job, the TARGET",
+    )
+    parser.add_argument("--job", metavar="JOB", help=f"diagnose this job of the host instead: {JOB}")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
+    _reaching(parser)
+
+
 VERBS = (
     Verb("connect", "open the dashboard of a host", "eagletui.cli.connect", _connect),
     Verb("status", "print one snapshot: GPUs, host, servers, jobs, alerts", "eagletui.cli.status", _with_json),
@@ -220,6 +235,7 @@ VERBS = (
     Verb("profiles", "list the profiles that can be launched on a host", "eagletui.cli.jobs", _profiles),
     Verb("why", "does a server work or hang: the pattern, what was measured, where its processes are", "eagletui.cli.why", _why),
     Verb("phases", "read an engine's log: phases, progress, ready or failed", "eagletui.cli.phases", _phases),
+    Verb("diagnose", "say why a launch failed: cause, the lines that show it, what to do", "eagletui.cli.diagnose", _diagnose),
     Verb("doctor", "check what works between here and a host, and say how to mend the rest", "eagletui.cli.doctor", _with_json),
     Verb("patch", "named, reversible changes to an installed engine's source", "eagletui.cli.patch", _patch),
     Verb("lab", "build, show and remove a tiny real engine on this machine", "eagletui.cli.lab", _lab),

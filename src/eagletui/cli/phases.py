@@ -4,39 +4,23 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Iterator
-from typing import BinaryIO
 
 from eagletui import text
 from eagletui.cli.desk import table
 from eagletui.cli.errors import Exit
+from eagletui.cli.logfile import read_file
 from eagletui.engines.events import PHASE_LABELS, Summary
-from eagletui.engines.reader import phases_json, read_log
-from eagletui.hosts.base import HostError
-
-PIECE = 1 << 20
+from eagletui.engines.reader import phases_json
 
 
 def run(options: argparse.Namespace) -> int:
-    try:
-        if options.log == "-":
-            summary = read_log(_pieces(sys.stdin.buffer))
-        else:
-            with open(options.log, "rb") as file:
-                summary = read_log(_pieces(file))
-    except OSError as error:
-        raise HostError("phases", f"{options.log}: {error.strerror}", "give the path of an engine's log", kind="config") from None
+    summary = read_file(options.log, "phases").summary()
     if options.json:
         print(json.dumps(phases_json(summary), indent=2, allow_nan=False))
     else:
         print("\n".join(lines(summary)))
     return Exit.OK
-
-
-def _pieces(file: BinaryIO) -> Iterator[bytes]:
-    while data := file.read(PIECE):
-        yield data
 
 
 def lines(summary: Summary) -> Iterator[str]:
@@ -56,3 +40,6 @@ def lines(summary: Summary) -> Iterator[str]:
     yield from table(rows)
     if summary.failure is not None:
         yield text.clean(f"line {summary.failure.line}: {summary.failure.text}")
+    for cause in summary.causes[:1]:
+        if cause.id != "unknown":
+            yield text.clean(f"why: {cause.title} - {cause.remedy}")

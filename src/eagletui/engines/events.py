@@ -12,20 +12,9 @@ from __future__ import annotations
 
 from typing import Any, Dict, NamedTuple, Optional, Tuple
 
-from eagletui.records import Evidence, Phase
+from eagletui.records import Cause, Evidence, Phase
 
-__all__ = [
-    "DRAFTER",
-    "OUTCOMES",
-    "PHASES_VERSION",
-    "PHASE_LABELS",
-    "TARGET",
-    "Event",
-    "Evidence",
-    "Failure",
-    "Summary",
-    "phases_json",
-]
+__all__ = ["DRAFTER", "OUTCOMES", "TARGET", "Event", "Evidence", "Failure", "Summary", "phases_json"]
 
 PHASE_LABELS: Dict[str, str] = {
     "spawn": "spawn, imports",
@@ -68,8 +57,8 @@ class Event(NamedTuple):
     """Something the log said.
 
     ``kind`` is phase (``name`` is the phase that begins), progress (``done``/``total`` of ``unit``), fact (``name``,
-    ``value``), ready, stats (``value`` is a dict), failure (``value`` is a `Failure`), shutdown or notice. ``time`` is seconds
-    from the first line; ``text`` the message.
+    ``value``), ready, stats (``value`` is a dict), failure (``value`` is a `Failure`), alert (``name`` is the id of the likeliest
+    cause, ``value`` the causes), shutdown or notice. ``time`` is seconds from the first line; ``text`` the message.
     """
 
     kind: str
@@ -87,7 +76,8 @@ class Event(NamedTuple):
 class Summary(NamedTuple):
     """All that is known of the (last) launch in a log. ``outcome`` is one of `OUTCOMES`; ``phase`` is the running phase's id.
 
-    ``last_time`` is the time of the last line, ``lines`` the number of lines read, ``stats`` the last periodic statistics.
+    ``last_time`` is the time of the last line, ``lines`` the number of lines read, ``stats`` the last periodic statistics,
+    ``causes`` why it failed.
     ``facts`` holds, as far as they were printed: host, port, k, method, tp, max_model_len, target_class, drafter_class,
     aux_layers, kv_tokens, kv_gib, load_gib, load_seconds, weights_seconds, drafter_weights_seconds, compile_seconds,
     capture_seconds, capture_gib, init_seconds, checkpoint_gib, drafter_checkpoint_gib, nccl, ranks and others.
@@ -107,6 +97,7 @@ class Summary(NamedTuple):
     lines: int = 0
     stats: Optional[Dict[str, Any]] = None
     restarts: int = 0
+    causes: Tuple[Cause, ...] = ()
 
 
 PHASES_VERSION = 1

@@ -6,57 +6,27 @@ on the host, in the client and for a file on disk.
 
 from __future__ import annotations
 
-import datetime
-from typing import Callable, Dict, Iterable, List, Optional, Tuple
+from typing import Callable, Dict, Iterable, List, Optional, Set, Tuple
 
 from eagletui.engines import sglang_log, vllm_log
 from eagletui.engines.bars import parse_bar
+from eagletui.engines.diagnosis.judge import End, judge, stuck_causes
+from eagletui.engines.diagnosis.witness import Notes
 from eagletui.engines.events import Event, Failure, Summary, phases_json
-from eagletui.engines.failure import FailureTracker, suspects
+from eagletui.engines.failure import FailureTracker
+from eagletui.engines.failure_words import suspects, suspicious
+from eagletui.engines.log_clock import LogClock
 from eagletui.engines.state import LoadState
 from eagletui.engines.stream import HEADER_START, Line, LineSplitter, clean, pieces, split_header
-from eagletui.records import Phase
+from eagletui.records import Cause, Phase
 
 __all__ = ["LogClock", "LogReader", "phases_json", "read_log"]
 
 Handler = Callable[[LoadState, bytes], None]
 
 _KEY = 7
-_DAY = 86400
-
-
-class LogClock:
-    """Time stamps of a log in seconds. vLLM prints no year: a month that falls back is the next year."""
-
-    __slots__ = ("_last", "_shift", "value")
-
-    def __init__(self) -> None:
-        self._last = b""
-        self.value = 0.0
-        self._shift = 0.0
-
-    def seconds(self, stamp: bytes) -> Optional[float]:
-        """The stamp ``11-29 15:40:49`` or ``2026-11-29 16:19:09.123`` in seconds from an arbitrary zero; None if malformed."""
-        if stamp == self._last:
-            return self.value
-        try:
-            if len(stamp) >= 19:
-                days = datetime.date(int(stamp[0:4]), int(stamp[5:7]), int(stamp[8:10])).toordinal()
-                clock = stamp[11:]
-                value = float(days * _DAY)
-            else:
-                # without a year: a leap year, so that 29 February exists
-                days = datetime.date(2024, int(stamp[0:2]), int(stamp[3:5])).toordinal()
-                clock = stamp[6:]
-                value = days * _DAY + self._shift
-            value += int(clock[0:2]) * 3600 + int(clock[3:5]) * 60 + float(clock[6:])
-        except ValueError:  # digits that are no date: this is no stamp
-            return None
-        if len(stamp) < 19 and self._last and value < self.value - 180 * _DAY:
-            self._shift += 366 * _DAY
-            value += 366 * _DAY
-        self._last, self.value = stamp, value
-        return value
+SURE = 0.5
+"""Confidence from which a cause is told before the first error's own text was read."""
 
 
 def _table() -> Dict[bytes, List[Tuple[bytes, Handler]]]:
@@ -69,9 +39,10 @@ def _table() -> Dict[bytes, List[Tuple[bytes, Handler]]]:
 
 
 _RULES = _table()
-_SPACE = 0x20
+_SPACE, _BRACKET, _CLOSING = 0x20, 0x5B, 0x29
 _HEADER_MAX = 120
 _UVICORN = b"INFO:     "
+_UVICORN_KEY = _UVICORN[:_KEY]
 _HINTS = (
     (b"/vllm/", "vllm"),
     (b"usage: vllm", "vllm"),
@@ -95,7 +66,9 @@ class LogReader:
     def __init__(self, offset: int = 0, started: Optional[float] = None) -> None:
         self._lines = LineSplitter(offset)
         self._state = LoadState()
-        self._failure = FailureTracker(self._phase_now, self._line_of)
+        self._notes = Notes(self._place_now, self._line_of)
+        self._failure = FailureTracker(self._phase_now, self._line_of, self._notes)
+        self._judged = (-1, -1)
         self._clock = LogClock()
         self._zero: Optional[float] = started
         self._now = 0.0
@@ -105,12 +78,15 @@ class LogReader:
         self._chunk_line = 0
         self._counted = (0, 0)
         self._hot = True
+        self._stamps: Set[bytes] = set()
         self._headers: Dict[bytes, Tuple[Optional[bytes], Optional[bytes], Optional[bytes]]] = {}
         self._last_stamp: Optional[bytes] = None
         self._failed: Optional[Failure] = None
         self._told: Optional[int] = None
+        self._causes: Tuple[Cause, ...] = ()
+        self._alerted: Optional[str] = None
         self._restarts = 0
-        self._interrupted = self._was_ready = False
+        self._interrupted = self._was_ready = self._was_stopping = self._begun = False
         if started is not None:
             self._state.enter("spawn")
 
@@ -143,60 +119,89 @@ class LogReader:
 
     def _read(self, lines: List[Line], data: bytes) -> None:
         """The hot loop. A line that no rule wants, of a second already seen, is left again without a function call."""
-        start, rules, headers = HEADER_START, _RULES, self._headers
+        start, rules, stamps, failure = HEADER_START, _RULES, self._stamps, self._failure
         dirty = b"\x1b" in data or b"\0" in data
         found = suspects(data)
         found.append(1 << 62)
         at_hot, base = 0, self._chunk_offset
         next_hot = base + found[0]
-        hot = first = True
+        first = True
         for offset, raw, _cut in lines:
-            line = raw
             if first:
-                line, first = clean(raw), False  # its beginning came with an earlier piece
-            else:
-                if dirty:
-                    line = clean(raw)
-                hot = False
-                if next_hot < offset + len(raw):
-                    hot = True
-                    while next_hot < offset + len(raw):
-                        at_hot += 1
-                        next_hot = base + found[at_hot]
-            if not line:
+                # its beginning may have come with an earlier piece, whose words were looked for before it was whole
+                first = False
+                line = clean(raw)
+                hot = suspicious(line)
+                while next_hot < offset + len(raw):
+                    at_hot += 1
+                    next_hot = base + found[at_hot]
+                self._line(offset, line, hot)
+                failure = self._failure
                 continue
-            process = level = stamp = None
-            body = 0
-            if line[0] in start:
-                # the same header comes many times within a second
-                end = line.find(b"] ", 0, _HEADER_MAX) + 2
-                known = headers.get(line[:end]) if end > 1 else None
-                if known is not None:
-                    process, level, stamp = known
-                    body = end
-                elif not line.startswith(_UVICORN):
-                    process, level, stamp, body = split_header(line)
-                    if body == end and stamp is not None:
-                        if len(headers) > 2048:
-                            headers.clear()
-                        headers[line[:end]] = (process, level, stamp)
-            glued = stamp is None and (line.find(b"pid=", body) >= 0 or line.find(b"] ", body) >= 0)
-            if not hot and not glued and (stamp is None or stamp == self._last_stamp) and not self._failure.busy:
-                if line.startswith(_UVICORN, body):
-                    if line[body + 10 : body + 11].isdigit():
-                        continue  # a request that was answered
-                elif line[body : body + _KEY] not in rules:
-                    if stamp is None:
-                        if b"%" not in line and self._state.engine is not None:
+            line = clean(raw) if dirty else raw
+            if next_hot < offset + len(raw):
+                while next_hot < offset + len(raw):
+                    at_hot += 1
+                    next_hot = base + found[at_hot]
+                self._line(offset, line, True)
+                failure = self._failure
+                continue
+            if not failure.busy and line:
+                if line[0] in start:
+                    end = line.find(b"] ", 0, _HEADER_MAX)
+                    if end > 0:
+                        key = line[end + 2 : end + 9]
+                        if line[0] == _BRACKET:
+                            if line[1:20] in stamps:
+                                if key == _UVICORN_KEY:
+                                    if line[end + 12 : end + 13].isdigit():
+                                        continue  # a request that was answered
+                                elif key not in rules and key[:1] > b" " and line[20:21] != b".":
+                                    continue
+                        elif key not in rules and key[:1] > b" ":
+                            at = line.rfind(b" [", 0, end)
+                            if line[at - 14 : at] in stamps and line.find(b"|", 0, at) < 0:
+                                continue
+                    else:
+                        at = line.find(_UVICORN, 0, _HEADER_MAX)
+                        if at >= 0 and line[at + 10 : at + 11].isdigit() and (at == 0 or line[at - 2] == _CLOSING):
                             continue
-                    elif level != b"ERROR" and line[body : body + 1] > b" ":
-                        continue
-            self._hot = hot
-            if glued:
-                for at, piece, (process, level, stamp, body) in pieces(line, offset):
-                    self._record(at, piece[body:], process, level, stamp)
-            else:
-                self._record(offset, line[body:] if body else line, process, level, stamp)
+                elif (
+                    line[:_KEY] not in rules
+                    and b"%" not in line
+                    and (b"] " not in line or b" NCCL INFO " in line)
+                    and b"pid=" not in line
+                    and self._state.engine is not None
+                ):
+                    continue
+            self._line(offset, line, False)
+            failure = self._failure
+
+    def _line(self, offset: int, line: bytes, hot: bool) -> None:
+        """One cleaned line that may matter; ``hot`` when it holds a word of a failure."""
+        if not line:
+            return
+        self._hot = hot
+        process = level = stamp = None
+        body = 0
+        if line[0] in HEADER_START:
+            # the same header comes many times within a second
+            end = line.find(b"] ", 0, _HEADER_MAX) + 2
+            known = self._headers.get(line[:end]) if end > 1 else None
+            if known is not None:
+                process, level, stamp = known
+                body = end
+            elif not line.startswith(_UVICORN):
+                process, level, stamp, body = split_header(line)
+                if body == end and stamp is not None:
+                    if len(self._headers) > 2048:
+                        self._headers.clear()
+                    self._headers[line[:end]] = (process, level, stamp)
+        if stamp is None and (line.find(b"pid=", body) >= 0 or line.find(b"] ", body) >= 0):
+            for at, piece, (process, level, stamp, body) in pieces(line, offset):
+                self._record(at, piece[body:], process, level, stamp)
+        else:
+            self._record(offset, line[body:] if body else line, process, level, stamp)
 
     def _record(
         self, offset: int, message: bytes, process: Optional[bytes], level: Optional[bytes], stamp: Optional[bytes]
@@ -206,20 +211,28 @@ class LogReader:
         s = self._state
         if stamp is not None and stamp != self._last_stamp:
             self._last_stamp = stamp
+            if stamp not in self._stamps:
+                if len(self._stamps) > 512:
+                    self._stamps.clear()
+                self._stamps.add(stamp)
             if not self._live:
                 self._stamp(stamp)
             if s.engine is None and s.hint is None:
                 s.hint = "sglang" if len(stamp) >= 19 else "vllm"
         s.offset, s.process, s.time = offset, process, self._now
         found = _RULES.get(message[:_KEY])
+        known = False
         if found is not None:
             for prefix, handler in found:
                 if message.startswith(prefix):
                     handler(s, message)
+                    known = True
                     break
         elif message[0] == _SPACE and level == b"INFO" and s.ready_at is None and b"\xe2\x96" in message:
             vllm_log.logo(s, message)
-        if message.startswith(_UVICORN):
+        if known:
+            pass
+        elif message.startswith(_UVICORN):
             self._uvicorn(message)
         elif stamp is None:
             self._bare(message, process)
@@ -227,9 +240,16 @@ class LogReader:
             self._restart()
         elif s.ready_at is not None and not self._was_ready:
             self._became_ready()
+        elif s.stopping and not self._was_stopping:
+            self._stopped()
+        elif not self._begun and s.engine is not None:
+            self._begun = True
+            self._unfail()  # a script's own complaints before it started the engine
         failure = self._failure
         error = level == b"ERROR" or level == b"CRITICAL"
-        if failure.busy or error or (self._hot and level != b"WARNING"):
+        # what is logged as no error tells of none, and a rule knows what its line means
+        told = self._hot and level is None and not known and message[0] != _SPACE
+        if failure.busy or error or told:
             # SGLang's header has no level, and stands before the first line of a record only
             failure.line(offset, process, message, error, stamp is None, level is None)
             self._judge()
@@ -274,9 +294,13 @@ class LogReader:
 
     def _restart(self) -> None:
         self._restarts = self._state.restarts
-        self._failure = FailureTracker(self._phase_now, self._line_of)
-        self._failed = self._told = None
-        self._interrupted = self._was_ready = False
+        self._notes = Notes(self._place_now, self._line_of)
+        self._failure = FailureTracker(self._phase_now, self._line_of, self._notes)
+        self._judged = (-1, -1)
+        self._failed = self._told = self._alerted = None
+        self._causes = ()
+        self._stamps.clear()
+        self._interrupted = self._was_ready = self._was_stopping = False
         if not self._live:
             self._zero = self._clock.value  # stamps may even go back, when logs were joined
         elif self._zero is not None:
@@ -288,6 +312,11 @@ class LogReader:
 
     # -------------------------------------------------------------------------------------------------------- judgement
 
+    def _place_now(self) -> Tuple[Optional[str], Optional[str]]:
+        """The phase and the engine, for what only means something there."""
+        phases = self._state.phases
+        return (phases[-1].id if phases else None), self.engine
+
     def _phase_now(self) -> Tuple[Optional[str], Optional[str]]:
         phases = self._state.phases
         return (phases[-1].id, phases[-1].role) if phases else (None, None)
@@ -296,25 +325,49 @@ class LogReader:
         failure, s = self._failure, self._state
         if failure.interrupted and not self._interrupted:
             self._interrupted = True
+            self._unfail()
             s.stop("interrupted")
         if failure.fatal is None or (s.stopping and self._failed is None):
             return
-        now = failure.failure()
-        if now is not None and now != self._failed:
-            self._failed = now
-            s.close()
+        seen = (failure.changes, self._notes.changes)
+        if seen != self._judged:
+            self._judged = seen
+            now = failure.failure()
+            if now != self._failed:
+                self._failed = now
+                s.close()
+            self._causes = judge(now, failure.root, self._notes.hits, s.version)
+        elif not final:
+            return
         # a wrapper comes before its cause's traceback has been read: it is told only if nothing better has come by the end
         if self._failed is not None and self._told != self._failed.offset and (final or failure.settled):
             self._told = self._failed.offset
             s.emit("failure", value=self._failed, text=self._failed.text)
+        top = self._causes[0] if self._causes else None
+        if top is not None and top.id != self._alerted and (final or failure.settled or top.confidence >= SURE):
+            self._alerted = top.id
+            s.emit("alert", top.id, value=self._causes, text=top.title)
+
+    def _unfail(self) -> None:
+        """What seemed a failure was none: forget it."""
+        if self._failed is not None or self._failure.fatal is not None:
+            self._failure.forgive()
+            self._notes.hits.clear()
+            self._failed = self._told = self._alerted = None
+            self._causes = ()
+
+    def _stopped(self) -> None:
+        """The server is being ended: processes that were ended with it have not failed."""
+        self._was_stopping = True
+        if self._failure.only_died and "core-killed" not in self._notes.hits:
+            self._unfail()
 
     def _became_ready(self) -> None:
         """A server that is up has survived what was logged before - except that another one holds its port."""
         self._was_ready = True
         fatal = self._failure.fatal
         if fatal is None or b"attempting to bind" not in fatal[2]:
-            self._failure.forgive()
-            self._failed = self._told = None
+            self._unfail()
 
     def _line_of(self, offset: int) -> int:
         """The number of the line at ``offset``: counted on from the last one asked for, so a long traceback costs no more."""
@@ -388,7 +441,20 @@ class LogReader:
             self._chunk_line + (1 if self._lines.pending else 0),
             s.stats,
             s.restarts,
+            self._causes,
         )
+
+    def diagnosis(self, end: Optional[End] = None) -> Tuple[str, Tuple[Cause, ...]]:
+        """The outcome and why, the likeliest cause first; ``end`` is how its process ended, when that is known."""
+        outcome = self.outcome
+        failed = self._failed
+        if outcome == "loading" and (end is None or not end.ended):
+            return outcome, stuck_causes(self._state.quiet_waits)
+        if outcome in ("loading", "ready") and end is not None and end.failed:
+            outcome = "failed"
+        if outcome != "failed":
+            return outcome, ()
+        return outcome, judge(failed, self._failure.root, self._notes.hits, self._state.version, end)
 
 
 def _with_tick(phase: Phase, tick: Event, last: Tuple[float, float]) -> Phase:

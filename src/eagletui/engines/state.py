@@ -69,6 +69,7 @@ class LoadState:
         self.compile_by: Optional[bytes] = None
         self.speculative: Optional[bool] = None
         self.target_done = False
+        self.quiet_waits = 0
 
     # ------------------------------------------------------------------------------------------------------- phases
 
@@ -112,6 +113,8 @@ class LoadState:
     # -------------------------------------------------------------------------------------------------------- reports
 
     def emit(self, kind: str, name: str = "", **more: Any) -> None:
+        if kind in ("phase", "progress", "stats"):
+            self.quiet_waits = 0
         self.events.append(Event(kind, self.offset, self.time, name, **more))
 
     def fact(self, name: str, value: Any, again: bool = True) -> None:

@@ -388,6 +388,7 @@ def _tasks(s: LoadState, _message: bytes) -> None:
 
 def _waiting_for_block(s: LoadState, message: bytes) -> None:
     s.count("shm_broadcast_waits")
+    s.quiet_waits += 1
     s.emit("notice", "shm_broadcast", text=text(message))
 
 

@@ -1,0 +1,85 @@
+"""One entry of the failure catalogue."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple, Optional, Tuple
+
+VLLM, SGLANG = "vllm", "sglang"
+SEEN, SOURCE, HEARSAY = "seen", "source", "hearsay"
+
+# where in its life an engine is when it prints this; for the table, and for what only means something at one stage
+BUILD, IMPORT, CONFIG, WORKERS, LOAD, AFTER, KV, GRAPHS, SERVING, HOST = (
+    "build",
+    "import",
+    "config",
+    "workers",
+    "load",
+    "after load",
+    "KV cache",
+    "graphs",
+    "serving",
+    "host",
+)
+EARLY_PHASES = ("spawn", "config", "workers")
+LOAD_PHASES = ("weights", "process")
+GRAPH_PHASES = ("capture", "warmup", "compile", "profile", "finish", "kv")
+SERVING_PHASES = ("ready",)
+
+
+class Signature(NamedTuple):
+    """A text that names a cause.
+
+    ``pattern`` is a regular expression on one message (without its header); its named groups may be used in ``title``,
+    ``cause`` and ``remedy`` as ``{name}``. ``keys`` are literal texts, one of which is in every message that the pattern fits:
+    they are looked for first. ``trace`` must besides fit the traceback above. ``phases`` limits it to phases of a load,
+    ``engine`` to one engine, ``before`` to versions below one (as far as the log names it). ``weak`` entries tell that something
+    broke but not what broke it: they rank below any other. ``hit`` is an example (lines as they stand in a log), ``miss`` a text
+    that is close to it and means something else.
+    """
+
+    id: str
+    title: str
+    keys: Tuple[str, ...]
+    pattern: str
+    cause: str
+    remedy: str
+    stage: str
+    source: str
+    hit: str
+    miss: str
+    provenance: str = SOURCE
+    confidence: float = 0.9
+    engine: Optional[str] = None
+    versions: str = ""
+    before: Tuple[int, ...] = ()
+    phases: Tuple[str, ...] = ()
+    trace: str = ""
+    weak: bool = False
+
+
+class Compiled(NamedTuple):
+    """A `Signature` ready for bytes."""
+
+    entry: Signature
+    keys: Tuple[bytes, ...]
+    pattern: "re.Pattern[bytes]"
+    trace: Optional["re.Pattern[bytes]"]
+
+
+def compiled(entry: Signature) -> Compiled:
+    """Compile the entry's expressions. Raises `re.error` when one is malformed."""
+    return Compiled(
+        entry,
+        tuple(key.encode() for key in entry.keys),
+        re.compile(entry.pattern.encode()),
+        re.compile(entry.trace.encode()) if entry.trace else None,
+    )
+
+
+def version_of(text: Optional[str]) -> Tuple[int, ...]:
+    """``0.20.2rc1.dev9+g1`` as (0, 20, 2); () when it is not known."""
+    if not text:
+        return ()
+    match = re.match(r"v?(\d+(?:\.\d+)*)", text)
+    return tuple(int(part) for part in match.group(1).split(".")) if match else ()

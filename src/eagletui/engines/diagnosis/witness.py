@@ -1,0 +1,69 @@
+"""What of the catalogue a log shows, noted while it is read: which entry, in which line, and how near to the first error."""
+
+from __future__ import annotations
+
+from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
+
+from eagletui.engines.diagnosis.entries import COMPILED
+from eagletui.engines.diagnosis.entry import Signature
+from eagletui.engines.failure import Witness, line_text
+from eagletui.engines.failure_words import suspicious
+from eagletui.records import Evidence
+
+MOST_HITS = 6
+"""Lines kept of one entry."""
+LONGEST = 1600
+"""Bytes of a message that are looked at."""
+
+
+class Hit(NamedTuple):
+    """A line that fits an entry. ``kind`` and ``chain`` as in `Witness.see`, ``groups`` the expression's named groups."""
+
+    entry: Signature
+    evidence: Evidence
+    process: Optional[str]
+    chain: int
+    kind: str
+    groups: Dict[str, str]
+
+
+class Notes(Witness):
+    """The hits so far, by entry. ``changes`` grows with each.
+
+    ``now`` gives (phase, engine) at the line at hand, ``line_of`` its number.
+    """
+
+    def __init__(self, now: Callable[[], Tuple[Optional[str], Optional[str]]], line_of: Callable[[int], int]) -> None:
+        self._now = now
+        self._line_of = line_of
+        self.hits: Dict[str, List[Hit]] = {}
+        self.errors: List[Evidence] = []
+        self.changes = 0
+
+    def see(self, offset: int, message: bytes, process: Optional[bytes], chain: int, kind: str, trace: bytes) -> None:
+        # a line may come for its place in the stream alone: only its own words count, so that pieces of any size give the same
+        if kind != "exception" and not suspicious(message):
+            return
+        text = message[:LONGEST]
+        phase, engine = self._now()
+        for entry, keys, pattern, trace_pattern in COMPILED:
+            for key in keys:
+                if key in text:
+                    break
+            else:
+                continue
+            if (entry.engine is not None and engine is not None and entry.engine != engine) or (
+                entry.phases and (phase or "spawn") not in entry.phases
+            ):
+                continue
+            found = self.hits.get(entry.id)
+            if found is not None and len(found) >= MOST_HITS:
+                continue
+            match = pattern.search(text)
+            if match is None or (trace_pattern is not None and trace_pattern.search(trace) is None):
+                continue
+            groups = {name: line_text(value) for name, value in match.groupdict(b"").items()}
+            name = process.decode("utf-8", "replace") if process else None
+            hit = Hit(entry, Evidence(offset, self._line_of(offset), line_text(message)), name, chain, kind, groups)
+            self.hits.setdefault(entry.id, []).append(hit)
+            self.changes += 1
