@@ -181,6 +181,8 @@ class Ladder:
         if not members or self._step > 0 or now - self._scanned >= RESCAN:
             members, self._scanned = self._scanner.scan(), now
         if not members:
+            members = self._orphans()  # one that forks and ends all the time is not there when it is looked at
+        if not members:
             self._finished = True
             self._done([])
             return
@@ -228,24 +230,31 @@ class Ladder:
     def _sweep(self) -> None:
         """Whoever forks and ends at once is gone before a look at all processes is over; but then its child is ours."""
         until = time.monotonic() + SWEEP
-        main = self._scanner.origin.main
         while time.monotonic() < until:
-            left = False
+            orphans = self._orphans()
+            if not orphans:
+                return
+            self._told.clear()
+            self._signal(orphans, signal.SIGKILL)
+
+    def _orphans(self) -> Dict[Key, Stat]:
+        """The living processes whose parents have ended and that we, as their supervisor, have inherited."""
+        while True:
+            living, again = {}, False
             for pid in self._scanner.adopted():
+                if pid in self._loop.watched:
+                    continue  # the main process, or a tool of ours: the loop takes their status
                 stat = procfs.read_stat(pid)
-                if stat is None:
-                    continue
-                if not stat.dead:
-                    left = True
-                    self._signal({(pid, stat.start): stat}, signal.SIGKILL)
-                elif main is None or pid != main[0]:  # the main process's status is for the loop to take
+                if stat is not None and not stat.dead:
+                    living[(pid, stat.start)] = stat
+                elif stat is not None:
+                    again = True  # what it had forked became ours before it was seen to be dead
                     try:
                         os.waitpid(pid, os.WNOHANG)
                     except ChildProcessError:
-                        pass  # taken just now
-            if not left:
-                return
-            self._told.clear()
+                        again = False  # not ours to reap, so we have read somebody else's children
+            if living or not again:
+                return living
 
     def _signal(self, members: Mapping[Key, Stat], number: int) -> None:
         for key, stat in members.items():

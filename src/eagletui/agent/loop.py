@@ -11,7 +11,7 @@ import os
 import selectors
 import signal
 import time
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, FrozenSet, List, Optional, Tuple
 
 CLOCK_BOOTTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
@@ -99,6 +99,11 @@ class Loop:
     def watches(self, pid: int) -> bool:
         """Whether this child's status is waited for here: nobody else may take it."""
         return pid in self._children
+
+    @property
+    def watched(self) -> FrozenSet[int]:
+        """The children whose end somebody waits for."""
+        return frozenset(self._children)
 
     def forget_child(self, pid: int) -> None:
         self._children.pop(pid, None)
