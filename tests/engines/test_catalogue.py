@@ -9,11 +9,12 @@ import pytest
 from eagletui.engines.diagnosis.entries import BY_ID, ENTRIES
 from eagletui.engines.diagnosis.entry import HEARSAY, SEEN, SGLANG, SOURCE, Signature, version_of
 from eagletui.engines.diagnosis.judge import fill
-from eagletui.engines.failure_words import NAMED, suspicious
+from eagletui.engines.failure_words import suspicious
 from eagletui.engines.reader import LogReader
 
 VLLM_HEAD = "(APIServer pid=1) INFO 11-29 10:00:00 [utils.py:1] vLLM API server version 0.20.0\n"
 SGLANG_HEAD = "[2026-11-29 16:19:00] server_args=ServerArgs(model_path='/m', tp_size=8, port=30000)\n"
+RAISED = re.compile(r"(?:\w+\.)*[A-Z]\w*[a-z]\w*(?:: |$)")
 TRACE = 'Traceback (most recent call last):\n  File "/srv/x.py", line 1, in <module>\n    run()\n'
 
 
@@ -22,7 +23,7 @@ def log_of(entry: Signature, example: str) -> bytes:
     head = SGLANG_HEAD if entry.engine == SGLANG else VLLM_HEAD
     if "Traceback" not in example:
         lines = example.split("\n")
-        at = next((n for n, line in enumerate(lines) if NAMED.match(line.encode())), None)
+        at = next((n for n, line in enumerate(lines) if RAISED.match(line)), None)
         if at is None and lines[0].startswith("  "):
             lines[0] = "pydantic_core._pydantic_core.ValidationError: 1 validation error for SpeculativeConfig\n" + lines[0]
             at = 0

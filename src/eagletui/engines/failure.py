@@ -41,7 +41,7 @@ _DETAILS = 4
 _FRAMES = 120
 _AFTER = 8
 """How many lines of a process after its exception may still belong to the exception's text."""
-_AFTER_BYTES = 20000
+_AFTER_BYTES, _LONGEST = 20000, 1200
 
 
 class Witness:
@@ -91,10 +91,10 @@ class _Candidate:
 class _Tail:
     """The lines after an exception: its text may have more of them."""
 
-    __slots__ = ("candidate", "chain", "left", "offset")
+    __slots__ = ("candidate", "chain", "left", "offset", "text")
 
-    def __init__(self, offset: int, chain: int, candidate: Optional[_Candidate]) -> None:
-        self.offset, self.chain, self.candidate = offset, chain, candidate
+    def __init__(self, offset: int, chain: int, candidate: Optional[_Candidate], text: bytes) -> None:
+        self.offset, self.chain, self.candidate, self.text = offset, chain, candidate, text
         self.left = _AFTER
 
 
@@ -153,7 +153,7 @@ class FailureTracker:
             if own:
                 self._offer(offset, message, process, ROOT, None, offset)
             return
-        if bare and (USAGE.match(message) or DIED.match(message)):
+        if bare and (USAGE.match(message) or DIED.search(message)):
             self._offer(offset, message, process, ROOT, None, offset)
             self._give_up(offset, message, True)
             self._witness.see(offset, message, process, offset, "fatal", b"")
@@ -174,6 +174,7 @@ class FailureTracker:
         said = before or self._last.get(process, b"")
         if GAVE_UP.search(before):
             self._give_up(offset, message, False)
+            self._witness.see(offset, before, process, -1, "fatal", b"")
         thread = b"Exception in thread" in said or b"Exception ignored" in said
         chain = self._chained.pop(key, offset)
         self._open[key] = _Trace(process, any(h in said for h in HARMLESS), thread, chain)
@@ -219,6 +220,10 @@ class FailureTracker:
             self._note()
             return True, -1
         tail.left -= 1
+        if len(tail.text) < _LONGEST:
+            tail.text += b"\n" + message
+            if b"validation error" in tail.text:  # its own first line says only that there is one
+                self._witness.see(tail.offset, tail.text, process, tail.chain, "exception", b"")
         if tail.left <= 0:
             del self._tails[process]
             self._note()
@@ -242,7 +247,7 @@ class FailureTracker:
         wrapper = any(mark in message for mark in WRAPPERS)
         weight = CONSEQUENCE if wrapper or SECONDARY.match(message) else ROOT
         candidate = self._offer(offset, message, trace.process, weight, trace.frame, trace.chain)
-        self._tails[process] = _Tail(offset, trace.chain, candidate)
+        self._tails[process] = _Tail(offset, trace.chain, candidate, message)
         self._note()
         if GAVE_UP.search(message) or top:
             self._give_up(offset, message, False)

@@ -12,14 +12,17 @@ from typing import List
 EXCEPTION = re.compile(
     rb"^(?:[A-Za-z_]\w*\.)*_?[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Failure|Timeout|Warning|Group|Cancelled)?(?:: |$)"
 )
-NAMED = re.compile(rb"^(?:[A-Za-z_]\w*\.)*_?[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Timeout)(?:: |$)")
+NAMED = re.compile(
+    rb"^(?:[A-Za-z_]\w*\.)*_?(?:[A-Z]\w*)?(?:Error|Exception|Interrupt|Exit|Timeout|NVMLError_\w+|OutOfResources)(?:: |$)"
+)
 FRAME = re.compile(rb'^ +File "[^"]*", line \d+, in (\S+)')
 USAGE = re.compile(
     rb"^(?:vllm|sglang|usage|[\w./-]+\.py)(?: [\w-]+)?: error: |^error: (?:argument|unrecognized|the following)"
     rb"|^\S*(?:python[\d.]*|pypy[\d.]*): (?:No module named|can't open file|can't find|Error while finding module)"
     rb"|^\S*(?:sh|bash|zsh|env|exec|nohup|setsid|timeout): (?!warning: ).{0,200}"
     rb"(?:not found|No such file or directory|Permission denied)$"
-    rb"|^error: subprocess-exited-with-error|^ERROR: (?:Failed building wheel|Failed to build|Could not build wheels)"
+    rb"|^error: subprocess-exited-with-error|^ERROR: (?:Failed building wheel|Failed to build|Could not build wheels"
+    rb"|No matching distribution|ResolutionImpossible|Cannot install )"
     rb"|^ninja: build stopped|^FAILED: |^CMake Error"
 )
 DIED = re.compile(

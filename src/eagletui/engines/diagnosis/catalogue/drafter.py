@@ -26,9 +26,9 @@ ENTRIES = (
         stage=LOAD,
         source="recorded with vLLM 0.32; sgl-project/sglang#32226",
         hit="Traceback (most recent call last):\n"
-        '  File "/srv/vllm/model_executor/models/llama_eagle3.py", line 467, in load_weights\n'
+        '  File "/srv/vllm/model_executor/models/llama_eagle3.py", line 467, in <module>\n'
         "    loader.load_weights(\n"
-        '  File "/srv/vllm/model_executor/layers/vocab_parallel_embedding.py", line 519, in <module>\n'
+        '  File "/srv/vllm/model_executor/layers/vocab_parallel_embedding.py", line 519, in weight_loader\n'
         "    param[: loaded_weight.shape[0]].data.copy_(loaded_weight)\n"
         "RuntimeError: The size of tensor a (640) must match the size of tensor b (576) at non-singleton dimension 1",
         miss="Traceback (most recent call last):\n"
@@ -87,8 +87,8 @@ ENTRIES = (
         stage=LOAD,
         source="vllm/model_executor/parameter.py; sglang/srt/layers",
         hit="Traceback (most recent call last):\n"
-        '  File "/srv/vllm/model_executor/models/llama.py", line 467, in load_weights\n'
-        '  File "/srv/vllm/model_executor/parameter.py", line 152, in <module>\n'
+        '  File "/srv/vllm/model_executor/models/llama.py", line 467, in <module>\n'
+        '  File "/srv/vllm/model_executor/parameter.py", line 152, in weight_loader\n'
         "    assert param_data.shape == loaded_weight.shape\n"
         "AssertionError",
         miss="Traceback (most recent call last):\n"

@@ -229,7 +229,7 @@ ENTRIES = (
         remedy="set CUDA_DISABLE_CONTROL=true, or run without the shim",
         stage=WORKERS,
         source="HAMi#2641",
-        hit="[HAMI-core ERROR (pid:11 thread=1 libvgpu.so)]: fail to get device memory",
+        hit="[HAMI-core ERROR (pid:11 thread=1 libvgpu.so)]: fail to get device memory\nRuntimeError: CUDA driver error: unknown",
         miss="[HAMI-core Msg(11:1:libvgpu.c:855)]: Initialized",
         provenance=HEARSAY,
         confidence=0.6,

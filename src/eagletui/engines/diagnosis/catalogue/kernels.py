@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eagletui.engines.diagnosis.entry import AFTER, GRAPHS, HEARSAY, IMPORT, SEEN, SERVING, SGLANG, Signature
+from eagletui.engines.diagnosis.entry import AFTER, GRAPHS, IMPORT, SEEN, SERVING, SGLANG, SOURCE, Signature
 
 ENTRIES = (
     Signature(
@@ -93,7 +93,7 @@ ENTRIES = (
         source="vllm-project/vllm#34948",
         hit="torch.AcceleratorError: CUDA error: an illegal memory access was encountered",
         miss="INFO 11-29 10:00:00 [x.py:1] memory access pattern: strided",
-        provenance=HEARSAY,
+        provenance=SOURCE,
         confidence=0.7,
     ),
     Signature(
@@ -218,7 +218,7 @@ ENTRIES = (
     Signature(
         id="jit-build",
         title="a kernel could not be compiled when it was first needed",
-        keys=("Ninja build failed", "ninja", "Ninja", "CUDA_HOME", "flashinfer", "nvcc not found", "Could not find nvcc"),
+        keys=("Ninja build failed", "ninja", "Ninja", "CUDA_HOME", "flashinfer", "nvcc not found", "Could not find", "nvcc"),
         pattern=r"Ninja build failed|Ninja is required|CUDA_HOME environment variable is not set|[Cc]ould not find"
         r" (?:nvcc|CUDA|ninja)|nvcc not found|"
         r"No such file or directory: '[^']*(?:nvcc|ninja)'|flashinfer.*(?:JIT|jit).*(?:fail|error)",
@@ -230,7 +230,7 @@ ENTRIES = (
         hit="FileNotFoundError: [Errno 2] No such file or directory: '/usr/local/cuda/bin/nvcc'",
         miss="INFO 11-29 10:00:00 [flashinfer.py:1] flashinfer JIT kernels ready",
         provenance=SEEN,
-        confidence=0.9,
+        confidence=0.57,
     ),
     Signature(
         id="inductor",

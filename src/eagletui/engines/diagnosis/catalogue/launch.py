@@ -48,7 +48,7 @@ ENTRIES = (
         hit="vllm: error: unrecognized arguments: --speculative-cfg x",
         miss="non-default args: {'model': '/m'}",
         provenance=SEEN,
-        confidence=0.96,
+        confidence=0.93,
     ),
     Signature(
         id="command-missing",
@@ -74,7 +74,7 @@ ENTRIES = (
         remedy="install it into the environment that runs the engine: <env>/bin/python -m pip install {name}",
         stage=IMPORT,
         source="Python",
-        hit="ModuleNotFoundError: No module named 'fastsafetensors'",
+        hit="ModuleNotFoundError: No module named 'librosa'",
         miss="INFO 11-29 10:00:00 [x.py:1] no module is quantized",
         provenance=SEEN,
         confidence=0.85,

@@ -113,7 +113,8 @@ ENTRIES = (
         stage=LOAD,
         source="vllm/v1/worker/gpu_model_runner.py (0.13 and newer)",
         hit="(Worker_TP0 pid=9) ERROR 11-29 10:00:00 [m.py:1] Failed to load model - not enough GPU memory. Try lowering"
-        " --gpu-memory-utilization to free memory for weights",
+        " --gpu-memory-utilization to free memory for weights\n"
+        "(EngineCore pid=5) ERROR 11-29 10:00:01 [c.py:1] EngineCore failed to start.",
         miss="(Worker_TP0 pid=9) ERROR 11-29 10:00:00 [m.py:1] Failed to load model - not a directory",
         confidence=0.93,
         engine=VLLM,
@@ -328,13 +329,13 @@ ENTRIES = (
         confidence=0.97,
     ),
     Signature(
-        id="sglang-double-load",
-        title="SGLang loaded the target twice, as its own drafter",
+        id="drafter-memory",
+        title="memory ran out while the drafter was loaded",
         keys=_OOM_KEYS,
         pattern=_OOM,
         trace=r"(?:eagle_worker|next_n|speculative)[\s\S]*load_model",
-        cause="without --speculative-draft-model-path the target itself is loaded a second time for drafting",
-        remedy="give the drafter's path; on 0.5.5 to 0.5.9 also SGLANG_ENABLE_SPEC_V2=1",
+        cause="the target left no room for it; without --speculative-draft-model-path the target itself is loaded a second time",
+        remedy="give the drafter's path (0.5.5 to 0.5.9 also want SGLANG_ENABLE_SPEC_V2=1); lower --mem-fraction-static",
         stage=LOAD,
         source="local-inference-lab/rtx6kpro common issues",
         hit="[2026-11-29 16:19:18 TP0] Load weight begin. avail mem=10.00 GB\n"
@@ -348,7 +349,7 @@ ENTRIES = (
         "    self.load_model()\n"
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
         provenance=SEEN,
-        confidence=0.7,
+        confidence=0.96,
         engine=SGLANG,
     ),
 )
