@@ -152,7 +152,7 @@ class Client:
             try:
                 await desk.session.wait_online(PATIENCE)
             except HostError as error:
-                if error.kind != "closed":
+                if error.kind != "closed" or self.desk is desk:
                     raise
                 continue
             return desk

@@ -159,6 +159,18 @@ async def test_a_shell_that_ends_before_the_agent(why: str, status: int | None, 
         assert caught.value.remedy
 
 
+@pytest.mark.parametrize(("status", "again"), [(None, True), (-9, True), (-1, True), (1, False), (0, False)])
+async def test_a_start_that_was_cut_is_tried_again_and_a_shell_that_ended_is_not(status: int | None, again: bool) -> None:
+    """Reset between the login and the agent's first word, a session waited for a person; nothing was wrong with the host."""
+    transport = Scripted()
+    transport.exit_status = status
+    transport.incoming.put_nowait(b"")
+    with pytest.raises(HostError) as caught:
+        await open_link(transport, NONCE, blob=b"blob")
+    assert (caught.value.kind, caught.value.retry) == ("closed", again)
+    assert ("was lost before" in caught.value.why) == again
+
+
 @pytest.mark.fault(17, how="a shell that prints for ever, one that says nothing")
 async def test_a_shell_that_prints_for_ever_is_given_up() -> None:
     transport = Scripted()

@@ -172,10 +172,15 @@ class Link:
             reason = ""
         if self._decoder is not None:
             return HostError("connection", f"the agent ended{': ' + reason if reason else ''}", kind="closed", retry=True)
-        known = bootstrap.explain(reason, getattr(self._transport, "exit_status", None))
+        status = getattr(self._transport, "exit_status", None)
+        known = bootstrap.explain(reason, status)
         if known is not None:
             return HostError("start the agent", known.why, known.remedy, kind=known.kind)
         said = ", ".join(part for part in (reason, f"it printed: {self.banner}" if self.banner else "") if part)
+        if status is None or status < 0:
+            # it did not end by itself: the link went under it, or somebody killed it. The next attempt may well succeed.
+            why = f"the connection was lost before the agent had started{': ' + said if said else ''}"
+            return HostError("start the agent", why, kind="closed", retry=True)
         why = f"the login shell ended before the agent started{': ' + said if said else ''}"
         return HostError("start the agent", why, "log in by hand and look", kind="closed")
 
