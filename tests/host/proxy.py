@@ -81,8 +81,8 @@ class TcpProxy:
             there_reader, there_writer = await asyncio.open_connection("127.0.0.1", self.target)
             self._writers |= {writer, there_writer}
             await asyncio.gather(self._pump(reader, there_writer), self._pump(there_reader, writer))
-        except OSError:
-            pass  # one side went away: both are closed below, as a router would see it
+        except (OSError, asyncio.CancelledError):
+            pass  # one side went away, or the test ends: both are closed below, as a router would see it
         finally:
             self._tasks.discard(task)
             for each in (writer, there_writer):

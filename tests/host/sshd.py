@@ -48,13 +48,16 @@ class Sshd:
         self.authorized = directory / "authorized_keys"
         self.authorized.touch()
         self.log: list[str] = []
+        self.address = "127.0.0.1"
+        self.prefix: tuple[str, ...] = ()
+        """What sshd is started through: ``nsenter`` into another network."""
         self._line = asyncio.Condition()
         self._process: asyncio.subprocess.Process | None = None
         self._reader: asyncio.Task[None] | None = None
 
     @property
     def target(self) -> Target:
-        return Target("127.0.0.1", "root", self.port)
+        return Target(self.address, "root", self.port)
 
     def allow(self, public: Path) -> None:
         with self.authorized.open("a") as file:
@@ -68,13 +71,13 @@ class Sshd:
 
     def known_line(self, kind: str = "ssh-ed25519", name: str | None = None, marker: str = "") -> str:
         key_type, blob = Path(f"{self.host_key(kind)}.pub").read_text().split()[:2]
-        return f"{marker}{name or f'[127.0.0.1]:{self.port}'} {key_type} {blob}\n"
+        return f"{marker}{name or f'[{self.address}]:{self.port}'} {key_type} {blob}\n"
 
     async def start(self, *extra: str, shell: str | None = None, kinds: Sequence[str] = ("ssh-ed25519",)) -> Sshd:
         os.makedirs("/run/sshd", exist_ok=True)
         lines = [
             f"Port {self.port}",
-            "ListenAddress 127.0.0.1",
+            f"ListenAddress {self.address}",
             *(f"HostKey {self.host_key(kind)}" for kind in kinds),
             f"AuthorizedKeysFile {self.authorized}",
             f"PidFile {self.directory}/pid",
@@ -95,7 +98,7 @@ class Sshd:
         # a pipe of our own: asyncio's would hold up `stop` until the last process of a session has let go of it
         ours, theirs = os.pipe()
         self._process = await asyncio.create_subprocess_exec(
-            sshd_path(), "-D", "-e", "-f", str(config), stdin=asyncio.subprocess.DEVNULL, stderr=theirs
+            *self.prefix, sshd_path(), "-D", "-e", "-f", str(config), stdin=asyncio.subprocess.DEVNULL, stderr=theirs
         )
         os.close(theirs)
         self._reader = asyncio.create_task(self._read(ours))

@@ -12,15 +12,25 @@ from eagletui.hosts import failures
 from eagletui.hosts.ssh_config import HostConfig
 
 STAGGER = 0.25  # seconds before the next address is tried beside the first (RFC 8305)
+ANEW = 2.0
+"""Seconds after which a connection that nothing answers is begun anew: the kernel asks again after 1, 3 and 7 seconds, which
+would notice a network that is back after four only three seconds late."""
 
 
 async def tcp(config: HostConfig, limit: float) -> socket.socket:
     """A connected socket to the host; all its addresses are tried within ``limit`` seconds. Raises `HostError`."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + limit
     try:
-        async with asyncio.timeout(limit):
-            loop = asyncio.get_running_loop()
+        async with asyncio.timeout_at(end):
             found = await loop.getaddrinfo(config.host, config.port, family=config.family, type=socket.SOCK_STREAM)
-            return await _race(_alternate(found), config.bind_address)
+            addresses = _alternate(found)
+            turn = ANEW + STAGGER * len(addresses)
+            while loop.time() + 2 * turn < end:
+                with contextlib.suppress(TimeoutError):  # nothing has answered: begin anew
+                    async with asyncio.timeout(turn):
+                        return await _race(addresses, config.bind_address)
+            return await _race(addresses, config.bind_address)
     except (OSError, UnicodeError) as error:
         if isinstance(error, UnicodeError):  # a name that IDNA cannot encode
             error = socket.gaierror(socket.EAI_NONAME, "not a host name")

@@ -26,6 +26,7 @@ REPEATABLE = frozenset(("hello", "read", "stat", "list", "search", "processes", 
 
 class Timings(NamedTuple):
     """Seconds. ``stale`` is the silence after which data counts as old (the link itself gives up after a longer one);
+    ``backoff`` are the pauses before the next attempts, each up to ``jitter`` (a part) shorter;
     ``settled`` how long a connection must hold before the back-off begins anew; ``patience`` how long a request waits for one.
 
     ``jump`` is how far this machine's wall clock must run ahead of its monotonic one to be taken for a suspend; after one the
@@ -215,7 +216,7 @@ class Session:
             self._set("reconnecting" if self._info else "connecting", next_try=None)
             return
         steps = self._timings.backoff
-        delay = steps[min(attempts, len(steps)) - 1] * (1 + random.uniform(-1, 1) * self._timings.jitter)  # noqa: S311 - no secret
+        delay = steps[min(attempts, len(steps)) - 1] * (1 - random.random() * self._timings.jitter)  # noqa: S311 - no secret
         due = self._monotonic() + delay
         self._set("reconnecting" if self._info else "connecting", next_try=due, **told)
         await self._tell()
