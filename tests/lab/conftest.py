@@ -13,6 +13,7 @@ from eagletui import lab as labs
 from eagletui.labparts.paths import Lab, find_lab
 from eagletui.labparts.report import TerminalReporter
 from eagletui.labparts.steps import machine_problem
+from tests.agent.jobs_harness import Jobs
 from tests.lab.sglang_server import Sglang, is_built, sglang_root
 
 HERE = Path(__file__).parent
@@ -56,3 +57,14 @@ def sglang(lab: Lab) -> Sglang:
     found = Sglang(root, lab)
     found.prepare()
     return found
+
+
+@pytest.fixture
+def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Jobs]:
+    """Requests about jobs under a state directory of this test; what it launched is ended by pid afterwards."""
+    for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+    monkeypatch.setenv("EAGLETUI_STATE", str(tmp_path / "state"))
+    found = Jobs(tmp_path / "state")
+    yield found
+    found.clean()

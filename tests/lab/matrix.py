@@ -178,3 +178,12 @@ class Engine:
         causes = [cause.get("title") or cause.get("id") for cause in state.get("causes") or ()]
         parts = {name: state.get(name) for name in ("state", "health", "rc", "members", "detail", "first_error", "troubles")}
         return json.dumps({**{k: v for k, v in parts.items() if v not in (None, [], ())}, "causes": causes[:2]})
+
+
+def note(case: str, engine: Engine, left: Any = "") -> None:
+    """A line of the matrix, for who reads the output."""
+    line = f"MATRIX {case} | left: {left} | told: {engine.told()} | jobs: {engine.table()}"
+    print(line)
+    if os.environ.get("EAGLETUI_MATRIX"):
+        with open(os.environ["EAGLETUI_MATRIX"], "a") as file:
+            file.write(line + "\n")

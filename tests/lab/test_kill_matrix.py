@@ -6,34 +6,22 @@ under way; ended at once. Each case starts an engine, so they run by ``make faul
 
 from __future__ import annotations
 
-import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from eagletui.agent.procfs import read_stat
 from eagletui.labparts.paths import Lab
 from tests.agent.jobs_harness import Jobs
-from tests.lab.matrix import Engine
+from tests.lab.matrix import Engine, note
 from tests.lab.sglang_server import Sglang
 
 LIMIT = 1500
 
 pytestmark = [pytest.mark.engine, pytest.mark.machine, pytest.mark.slow, pytest.mark.timeout(LIMIT)]
 Start = Callable[[], Engine]
-
-
-@pytest.fixture
-def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Jobs]:
-    for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME"):
-        monkeypatch.setenv(name, str(tmp_path / name))
-    monkeypatch.setenv("EAGLETUI_STATE", str(tmp_path / "state"))
-    found = Jobs(tmp_path / "state")
-    yield found
-    found.clean()
 
 
 @pytest.fixture
@@ -55,15 +43,6 @@ def sgl(jobs: Jobs, sglang: Sglang, tmp_path: Path) -> Start:
 def start(request: pytest.FixtureRequest) -> Start:
     found: Start = request.getfixturevalue(request.param)
     return found
-
-
-def note(case: str, engine: Engine, left: Any = "") -> None:
-    """A line of the matrix, for who reads the output."""
-    line = f"MATRIX {case} | left: {left} | told: {engine.told()} | jobs: {engine.table()}"
-    print(line)
-    if os.environ.get("EAGLETUI_MATRIX"):
-        with open(os.environ["EAGLETUI_MATRIX"], "a") as file:
-            file.write(line + "\n")
 
 
 def names(engine: Engine) -> list[str]:
