@@ -23,6 +23,7 @@ async def seat(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.machine
+@pytest.mark.timeout(600)
 @pytest.mark.fault(26, how="the machine's power is cut; a process with the old pid is there after the boot")
 @pytest.mark.fault(28, how="the pid of a job from before a reboot is used again")
 async def test_after_a_power_cut_the_status_is_unknown_and_nobody_is_signalled(seat: Seat) -> None:
@@ -52,6 +53,7 @@ async def test_after_a_power_cut_the_status_is_unknown_and_nobody_is_signalled(s
 
 
 @pytest.mark.machine
+@pytest.mark.timeout(600)
 @pytest.mark.fault(26, how="systemctl reboot")
 async def test_a_reboot_in_order_ends_the_job_in_order(seat: Seat) -> None:
     state = await seat.launch(seat.spec("bash", "-c", "trap 'echo saved; exit 5' TERM; while sleep 0.1; do :; done"))
@@ -66,6 +68,7 @@ async def test_a_reboot_in_order_ends_the_job_in_order(seat: Seat) -> None:
 
 
 @pytest.mark.machine
+@pytest.mark.timeout(600)
 @pytest.mark.fault(26, how="the power is cut after the main process ended, while workers run")
 async def test_a_status_that_was_written_before_the_power_cut_is_kept(seat: Seat) -> None:
     state = await seat.launch(seat.spec("bash", "-c", "setsid sleep 600 & sleep 0.2; exit 3"))

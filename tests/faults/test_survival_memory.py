@@ -74,6 +74,7 @@ def _memory_group(name: str) -> Path:
 
 
 @pytest.mark.machine
+@pytest.mark.timeout(600)
 @pytest.mark.fault(44, how="a memory control group of 192 MB; the main process takes more")
 def test_a_main_process_killed_for_memory_is_told_with_the_kernels_words(
     jobs: Jobs, limited: Callable[[Callable[[], Any]], Any]
@@ -92,6 +93,7 @@ def test_a_main_process_killed_for_memory_is_told_with_the_kernels_words(
 
 
 @pytest.mark.machine
+@pytest.mark.timeout(600)
 @pytest.mark.fault(44, how="a memory control group of 192 MB; a worker takes more, and its main process goes on")
 def test_a_worker_killed_for_memory_is_told_while_the_job_goes_on(
     jobs: Jobs, limited: Callable[[Callable[[], Any]], Any], tmp_path: Path

@@ -13,7 +13,7 @@ from eagletui.screens.details import job_lines
 from tests.machine.nspawn import Machine, wait_for
 from tests.machine.seat import SERVER, Seat, seated
 
-pytestmark = pytest.mark.machine
+pytestmark = [pytest.mark.machine, pytest.mark.timeout(600)]
 WARNED = "it ends with the last session of ann: logind has KillUserProcesses=yes and ann does not linger"
 
 

@@ -12,7 +12,7 @@ from eagletui.records import JobState
 from tests.machine.nspawn import Machine, wait_for
 from tests.machine.seat import SERVER, Seat, seated
 
-pytestmark = pytest.mark.machine
+pytestmark = [pytest.mark.machine, pytest.mark.timeout(600)]
 CANARY = "hf_canary_5e1f0a"
 
 

@@ -145,15 +145,26 @@ class Seat:
         self.machine.run("kill", f"-{int(number)}", str(pid))
 
     async def cli(self, *argv: str, check: bool = True) -> str:
-        """What `eagletui ARGV` says, on both channels."""
+        """What `eagletui ARGV` says: its output, and behind that what it said on stderr."""
+        out, err, status = await self._run_cli(*argv)
+        assert not check or status == 0, out + err
+        return out + err
+
+    async def cli_json(self, *argv: str) -> dict[str, Any]:
+        """The object that `eagletui ARGV --json` prints."""
+        out, err, _status = await self._run_cli(*argv, "--json")
+        assert out, err
+        found: dict[str, Any] = json.loads(out)
+        return found
+
+    async def _run_cli(self, *argv: str) -> tuple[str, str, int | None]:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "eagletui", *argv,
-            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
             env={**self.env, "PYTHONPATH": os.pathsep.join(sys.path)},
         )  # fmt: skip
-        out = (await process.communicate())[0].decode()
-        assert not check or process.returncode == 0, out
-        return out
+        out, err = await process.communicate()
+        return out.decode(), err.decode(), process.returncode
 
 
 @contextlib.asynccontextmanager

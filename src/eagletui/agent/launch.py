@@ -149,8 +149,10 @@ class Launch:
     def _failed(self, error: OSError) -> None:
         """What the supervisor needs cannot be had; a directory in which nothing was started is taken away again."""
         self._drop_secrets()
-        why = "%s: %s" % (error.filename or "the supervisor", error.strerror or error)
-        remedy = _LIMITS if error.errno in (errno.EAGAIN, errno.EMFILE, errno.ENFILE) else state_dir.remedy(error)
+        limit = error.errno in (errno.EAGAIN, errno.EMFILE, errno.ENFILE)
+        remedy = _LIMITS if limit else state_dir.remedy(error)
+        what = error.filename or (self._job.directory if remedy and not limit else "the supervisor")
+        why = "%s: %s" % (what, error.strerror or error)
         if not any(os.path.exists(self._job.path(name)) for name in ("state.json", "shim.log")):
             try:
                 state_dir.remove_tree(self._job.directory)
