@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -156,6 +157,7 @@ async def nothing_left(world: World) -> list[str]:
         await until(lambda: not world.shims(), SETTLE, "")
     except Late:
         found.append(f"{len(world.shims())} supervisors are left: {[procfs.cmdline(pid) for pid, _ in world.shims()]}")
+    found += held_leases(world)
     for client in world.clients:
         await client.close()
     try:
@@ -163,6 +165,16 @@ async def nothing_left(world: World) -> list[str]:
     except Late:
         found.append(f"{len(world.agents())} agents are left")
     return found
+
+
+def held_leases(world: World) -> Iterator[str]:
+    """A lease that somebody holds although no job runs any more."""
+    for path in sorted((world.state / "leases").glob("*")):
+        with path.open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield f"the lease {path.name} is still held"
 
 
 async def lag(worst: list[float]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import random
@@ -15,7 +16,7 @@ import pytest
 from eagletui.agent.members import here
 from eagletui.records import JobState
 from tests.agent.jobs_harness import until
-from tests.chaos.checks import _shown, after_each, exit_status, grown, log_bytes
+from tests.chaos.checks import _shown, after_each, exit_status, grown, held_leases, log_bytes
 from tests.chaos.stand_in import LINE, line, lines
 from tests.chaos.steps import ACTIONS, FAULTS, Draw, pick
 from tests.chaos.world import Canary, Record, World, expected
@@ -111,6 +112,16 @@ def test_what_a_client_shows_wrongly_is_found(world: World) -> None:
     assert list(_shown(world, one, job._replace(state="lost_supervisor")))
     one.removed = True
     assert list(_shown(world, one, job))
+
+
+def test_a_lease_that_is_held_is_found(world: World) -> None:
+    (world.state / "leases").mkdir()
+    path = world.state / "leases" / "port-1"
+    path.touch()
+    assert list(held_leases(world)) == []
+    with path.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert list(held_leases(world)) == ["the lease port-1 is still held"]
 
 
 def test_growth_is_found() -> None:
