@@ -52,6 +52,19 @@ def not_ssh(host: str, port: int, seen: str) -> HostError:
     return HostError("banner", f"{host} port {port} is not an SSH server{said}", "check the port", kind="protocol")
 
 
+def crowded(host: str, port: int, seen: str) -> HostError | None:
+    """What sshd says in place of its version when it takes no more connections for now; None when it is something else."""
+    words = seen.lower()
+    if "maxstartups" in words:
+        why = f"{host} port {port} takes no more logins at the moment: {seen!r}"
+        return HostError("connect", why, "too many are under way there (MaxStartups)", kind="refused", retry=True)
+    if "not allowed at this time" in words:
+        why = f"{host} port {port} refuses this address for a while: {seen!r}"
+        remedy = "it counted failed logins from here (PerSourcePenalties): wait some minutes, then try again"
+        return HostError("connect", why, remedy, kind="refused")
+    return None
+
+
 def unknown_key(name: str, address: str, key: HostKey, *, asked: bool) -> HostError:
     why = f"{name} ({address}) is not known, it shows the {key.type} key {key.fingerprint}"
     if asked:

@@ -104,7 +104,8 @@ class Link:
             if error.kind == "timeout" and self._decoder is None:
                 said = f"; it printed: {self.banner}" if self.banner else ""
                 why = f"the login shell did not start it within {START_SECONDS:g} s{said}"
-                raise HostError("start the agent", why, "look at the login scripts there", kind="timeout") from error
+                remedy = "look at the login scripts there: one may wait for input"
+                raise HostError("start the agent", why, remedy, kind="timeout") from error
             raise
         try:
             self.info = from_doc(HostInfo, doc)

@@ -183,6 +183,7 @@ class Session:
 
         while True:
             starting.clear()
+            begun = self._monotonic()
             try:
                 host = await self._connect(early)
             except HostError as error:
@@ -194,6 +195,7 @@ class Session:
                 failure = await self._serve(host, starting)
                 if self._monotonic() - begun > self._timings.settled:
                     attempts = 0
+                begun = self._monotonic()
                 if self._resumed() and failure.retry:
                     continue
             finally:
@@ -203,10 +205,13 @@ class Session:
                 self._first.set_exception(failure)
                 return
             attempts += 1
-            await self._wait(failure, attempts)
+            await self._wait(failure, attempts, begun)
 
-    async def _wait(self, failure: HostError, attempts: int) -> None:
-        """Back off after a failure of the network; wait for a person after any other."""
+    async def _wait(self, failure: HostError, attempts: int, begun: float) -> None:
+        """Back off after a failure of the network; wait for a person after any other.
+
+        The pause counts from ``begun``, the start of the attempt: one that waited long for an answer has waited already.
+        """
         told = {"step": failure.step, "why": failure.why, "remedy": failure.remedy, "kind": failure.kind, "attempts": attempts}
         self._nudge.clear()
         if not failure.retry:
@@ -217,7 +222,7 @@ class Session:
             return
         steps = self._timings.backoff
         delay = steps[min(attempts, len(steps)) - 1] * (1 - random.random() * self._timings.jitter)  # noqa: S311 - no secret
-        due = self._monotonic() + delay
+        due = max(begun + delay, self._monotonic() + min(delay, self._timings.backoff[0]) / 2)
         self._set("reconnecting" if self._info else "connecting", next_try=due, **told)
         await self._tell()
         while (left := due - self._monotonic()) > 0 and not self._resumed():

@@ -352,6 +352,9 @@ class Connector:
             return failures.of_proxy(proxy.command, await proxy.said())
         if isinstance(error, asyncssh.Error) and stage == "banner" and via is None:
             seen = await dial.look(config.host, config.port)
+            busy = failures.crowded(config.host, config.port, seen)
+            if busy is not None:
+                return busy
             if not seen.startswith("SSH-") and (seen or not isinstance(error, asyncssh.ConnectionLost)):
                 return failures.not_ssh(config.host, config.port, seen)
         if isinstance(error, asyncssh.ConnectionLost):
