@@ -117,6 +117,34 @@ def test_every_key_is_read() -> None:
         ("[env]\nA = true", 3, "'env' is", 'NAME = "text"'),
         ('[env]\n"A B" = "x"', 3, "'env' is", 'NAME = "text"'),
         ('secrets = ["A"]\n[env]\nA = "1"', 3, "A is a secret and stands in [env] too", "keep it in secrets alone"),
+        ("graces = [1, 2]", 3, "'graces' is [1, 2]", "three numbers of seconds"),
+        ("graces = [1, 2, true]", 3, "'graces' is [1, 2, true]", "three numbers of seconds"),
+        ('container = "lxc"\nimage = "x"', 3, "'container' is \"lxc\"", 'expected "docker" or "podman"'),
+        ('container = "docker"', 3, "'image' is missing", "add image ="),
+        ('image = "x"', 3, "'image' is set without a container", 'add container = "docker"'),
+        ('mounts = ["/a:/b"]', 3, "'mounts' is set without a container", "or remove mounts"),
+        ('container = "docker"\nimage = "x y"', 4, "'image' is \"x y\"", "an image such as"),
+        ('container = "docker"\nimage = "x"\nmounts = ["~/a:/b"]', 5, "'mounts' is", "no ~"),
+        ('container = "docker"\nimage = "x"\nmounts = ["a/b:/c"]', 5, "'mounts' is", "absolute paths"),
+        ('container = "docker"\nimage = "x"\ncontainer_args = ["-d"]', 5, "'container_args' is", "which eagletui decides"),
+        ('container = "docker"\nimage = "x"\ncontainer_args = ["--name=x"]', 5, "'container_args' is", "which eagletui decides"),
+        (
+            'container = "docker"\nimage = "x"\ncontainer_args = ["-e", "HF_TOKEN=x"]',
+            5,
+            "'container_args' is",
+            "no value of HF_TOKEN",
+        ),
+        (
+            'container = "docker"\nimage = "x"\ncontainer_args = ["--env=MY_KEY=x"]',
+            5,
+            "'container_args' is",
+            "no value of MY_KEY",
+        ),
+        ('container = "docker"\nimage = "x"\nentrypoint = "sh"', 5, "'entrypoint' is \"sh\"", 'expected "image"'),
+        ('unit = "vllm"', 3, "'unit' is \"vllm\"", "the name of a unit"),
+        ('unit_scope = "user"', 3, "'unit_scope' is set without a unit", "add unit ="),
+        ('unit = "vllm.service"\nargs = ["--x"]', 4, "'args' is set, and 'unit' too", "remove args, or unit"),
+        ('unit = "vllm.service"\nunit_scope = "both"', 4, "'unit_scope' is \"both\"", '"system" or "user"'),
         ('log_cap = "2 MiBs"', 3, "'log_cap' is \"2 MiBs\"", '"200 MB"'),
         ("log_cap = 5", 3, "'log_cap' is 5", "at least 1 MiB"),
         ('smoke = "yes"', 3, "'smoke' is \"yes\"", "true or false"),
@@ -280,7 +308,7 @@ def test_what_is_written_reads_back_the_same(profile: Profile) -> None:
 
 def test_every_shipped_profile_is_sound() -> None:
     shipped = sorted(assets_path("profiles").glob("*.toml"))
-    assert len(shipped) == 7
+    assert len(shipped) == 9
     for path in shipped:
         profile, notices = parse_profile(path.read_text(), path)
         assert notices == []
@@ -290,11 +318,19 @@ def test_every_shipped_profile_is_sound() -> None:
         assert profile.drafter is None or "eagle3" in profile.name
 
 
-def test_captured_graphs_cover_the_largest_verify_step() -> None:
-    profile = load_profiles("h")[0]["kimi-k25-vllm-eagle3"]
+@pytest.mark.parametrize("name", ["kimi-k25-vllm-eagle3", "kimi-k25-docker-eagle3", "kimi-k26-docker-eagle3"])
+def test_captured_graphs_cover_the_largest_verify_step(name: str) -> None:
+    profile = load_profiles("h")[0][name]
     flags = dict(zip(profile.args, profile.args[1:], strict=False))
     assert profile.k is not None
     assert int(flags["--max-cudagraph-capture-size"]) >= int(flags["--max-num-seqs"]) * (profile.k + 1)
+
+
+def test_in_docker_it_is_the_same_server() -> None:
+    profiles = load_profiles("h")[0]
+    plain, boxed = (profiles[f"kimi-k25-{way}-eagle3"].as_dict() for way in ("vllm", "docker"))
+    differing = {key for key in plain.keys() | boxed.keys() if plain.get(key) != boxed.get(key)}
+    assert differing == {"name", "description", "container", "image", "mounts", "container_args"}
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])

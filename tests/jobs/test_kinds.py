@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eagletui.jobs import kinds
+from eagletui.jobs import container, kinds
 from eagletui.jobs.base import BadJob, Kind, check_spec, redact_argv, redact_env, secret_name
 
 
@@ -140,3 +140,75 @@ def test_a_server_without_choices_takes_the_engines_defaults() -> None:
         kinds.kind("serve").spec({"engine": "x", "model": "/m"}, "s")
     with pytest.raises(BadJob, match="model: a path or a name"):
         kinds.kind("serve").spec({"engine": "vllm"}, "s")
+
+
+BOX = {
+    "name": "k25", "engine": "vllm", "model": "/m", "container": "docker", "image": "vllm/vllm-openai:v0.18.0", "tp": 2,
+    "env": {"NCCL_P2P_LEVEL": "SYS", "MY_TOKEN": "in-the-file"}, "secrets": ["HF_TOKEN"], "gpus": 2,
+    "mounts": ["/shared:/shared:ro"], "container_args": ["--shm-size", "32g"], "cwd": "/work",
+}  # fmt: skip
+
+
+def test_a_server_in_a_container_of_docker() -> None:
+    spec = kinds.kind("serve").spec(BOX, "j-1", ["GPU-a", "GPU-b"])
+    argv = spec["argv"]
+    assert argv[:6] == ["docker", "run", "--name", "eagletui-j-1", "--label", "eagletui.job=j-1"]
+    assert argv[argv.index("--network") + 1] == "host"
+    assert "--ipc" not in argv  # its own options ask for a size of shared memory
+    assert argv[argv.index("--gpus") + 1] == '"device=GPU-a,GPU-b"'
+    assert [argv[at + 1] for at, word in enumerate(argv) if word == "--volume"] == [
+        "{log}:/run/eagletui.log",
+        "/shared:/shared:ro",
+    ]
+    env = [argv[at + 1] for at, word in enumerate(argv) if word == "--env"]
+    assert sorted(env) == ["HF_TOKEN", "MY_TOKEN", "NCCL_P2P_LEVEL=SYS", "PYTHONUNBUFFERED=1"]
+    assert "in-the-file" not in argv
+    assert spec["env"] == {"MY_TOKEN": "in-the-file"}  # the client's alone, and taken out of the spec by the agent
+    at = argv.index("vllm/vllm-openai:v0.18.0")
+    assert argv[at - 4 : at] == ["--shm-size", "32g", "--entrypoint", "/bin/sh"]
+    assert argv[at + 1 : at + 4] == ["-c", 'exec "$@" >>/run/eagletui.log 2>&1', "sh"]
+    assert argv[at + 4 : at + 7] == ["vllm", "serve", "/m"]
+    assert "CUDA_VISIBLE_DEVICES" not in " ".join(argv)  # it sees no others
+    assert (spec["runner"], spec["port"], spec["gpus"]) == ("docker", 8000, ["GPU-a", "GPU-b"])
+    assert spec["container"] == {
+        "engine": "docker", "name": "eagletui-j-1", "image": "vllm/vllm-openai:v0.18.0", "program": argv[at + 4 :],
+    }  # fmt: skip
+    assert spec["cwd"] == "/"
+    assert argv[argv.index("--workdir") + 1] == "/work"
+
+
+def test_a_server_in_a_container_of_podman() -> None:
+    base = {**BOX, "container": "podman", "gpus": "all", "entrypoint": "image", "container_args": []}
+    argv = kinds.kind("serve").spec(base, "j-1", ["GPU-a"])["argv"]
+    assert argv[argv.index("--device") + 1] == "nvidia.com/gpu=all"
+    assert argv[argv.index("--ipc") + 1] == "host"
+    assert "--entrypoint" not in argv
+    assert argv[argv.index(BOX["image"]) + 1 : argv.index(BOX["image"]) + 3] == ["/bin/sh", "-c"]
+    two = kinds.kind("serve").spec({**base, "gpus": [0, 3], "devices": ["0", "3"]}, "j-1", ["GPU-a", "GPU-d"])["argv"]
+    assert [two[at + 1] for at, word in enumerate(two) if word == "--device"] == ["nvidia.com/gpu=0", "nvidia.com/gpu=3"]
+    none = kinds.kind("serve").spec({**base, "gpus": None}, "j-1")["argv"]
+    assert "--device" not in none
+    with pytest.raises(BadJob, match="image"):
+        kinds.kind("serve").spec({**base, "image": None}, "j-1")
+
+
+def test_the_log_of_a_container() -> None:
+    argv = ["podman", "run", "--volume", "{log}:/run/eagletui.log", "x"]
+    assert container.with_log(argv, "/s/log")[3] == "/s/log:/run/eagletui.log"
+    assert container.with_log(argv, "/s/log", selinux=True)[3] == "/s/log:/run/eagletui.log:z"
+
+
+@pytest.mark.parametrize(
+    ("words", "own"),
+    [([], False), (["--network", "host"], False), (["--net=host"], False), (["--network=bridge"], True), (["--net", "x"], True)],
+)
+def test_a_network_of_its_own(words: list[str], own: bool) -> None:
+    assert container.own_network(words) is own
+
+
+def test_a_spec_of_a_container_is_checked() -> None:
+    good = {"id": "a", "kind": "serve", "argv": ["podman"], "container": {"engine": "podman", "name": "eagletui-a"}}
+    assert check_spec(good)["container"]["name"] == "eagletui-a"
+    for wrong in ({"engine": "rm", "name": "a"}, {"engine": "podman", "name": "-rf"}, {"engine": "podman"}, "podman"):
+        with pytest.raises(BadJob, match="container"):
+            check_spec({**good, "container": wrong})

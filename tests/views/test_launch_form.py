@@ -51,6 +51,24 @@ def test_without_the_drafter_what_belonged_to_it_goes_too() -> None:
     assert list(problems) == ["k"]
 
 
+def test_a_container_there_and_back_and_without_it() -> None:
+    plain = Profile("name", "vllm", "/m", args=("--x", "a b"))
+    boxed = replace(
+        plain, container="docker", image="vllm/vllm-openai:v0.18.0", mounts=("/a b:/c:ro", "cache:/root/.cache"),
+        container_args=("--shm-size", "32g", "-e", "A=b c"), entrypoint="image", graces=(60, 15.5, 30),
+    )  # fmt: skip
+    assert profile_of(boxed, texts_of(boxed)) == (boxed, {})
+    assert profile_of(boxed, {**texts_of(boxed), "container": ""}) == (replace(plain, graces=(60, 15.5, 30)), {})
+    made, problems = profile_of(plain, {**texts_of(plain), "container": "podman"})
+    assert made is None
+    assert list(problems) == ["image"]
+    unit = Profile("name", "vllm", "/m", unit="vllm.service", unit_scope="user")
+    assert profile_of(unit, texts_of(unit)) == (unit, {})
+    assert profile_of(unit, {**texts_of(unit), "unit": ""}) == (Profile("name", "vllm", "/m"), {})
+    made, problems = profile_of(unit, {**texts_of(unit), "args": "--x"})
+    assert (made, list(problems)) == (None, ["args"])
+
+
 def test_one_card_alone_is_told_from_a_number_of_cards() -> None:
     profile = Profile("name", "vllm", "/m", gpus=(3,))
     assert texts_of(profile)["gpus"] == "3,"
@@ -73,7 +91,8 @@ def test_where_a_profile_comes_from() -> None:
         ("port", "٣"),
         ("port", "0"), ("port", "8e3"), ("tp", "9" * 5000), ("env", '"A B=1"'), ("env", "=x"), ("env", "A.B=1"), ("env", "A"),
         ("env", 'A="x'), ("args", "'x"), ("secrets", "HF_TOKEN=abc"), ("name", "../x"), ("name", ""), ("model", "  "),
-        ("method", "Eagle 3"), ("max_model_len", "128k"),
+        ("method", "Eagle 3"), ("max_model_len", "128k"), ("graces", "1 2"), ("graces", "a b c"), ("graces", "1 2 -3"),
+        ("unit", "vllm"), ("unit", "../x.service"),
     ],
 )  # fmt: skip
 def test_whatever_is_typed_wrongly_is_told_at_its_field(field: str, text: str) -> None:

@@ -22,6 +22,7 @@ from eagletui.hosts.target import parse_target
 from eagletui.profiles import load_profiles
 from eagletui.records import JobState, KillPlan, KillReport
 from eagletui.views.adopted import holder_words
+from eagletui.views.causes import why_failed
 from eagletui.views.serving import complaints
 
 FIRST = 3
@@ -57,7 +58,7 @@ def _table(jobs: Iterable[JobState]) -> list[str]:
         what = " ".join(part for part in (job.engine or job.kind, f":{job.port}" if job.port else "") if part)
         took = text.duration(job.ended - job.started) if job.ended is not None else ""
         started = time.strftime("%m-%d %H:%M", time.localtime(job.started))
-        why = "; ".join(part for part in (holder_words(job), job.first_error or job.detail, *complaints(job)) if part)
+        why = "; ".join(part for part in (holder_words(job), why_failed(job) or job.detail, *complaints(job)) if part)
         rows.append((job.id, job.name, job_words(job), started, took, text.fold(f"{what}  {text.clean(why)}".rstrip(), 100)))
     return table(rows) if len(rows) > 1 else []
 
@@ -111,7 +112,8 @@ async def _cards_seen(desk: Desk) -> None:
 async def _agreed(options: argparse.Namespace, plan: KillPlan) -> bool:
     """Whether a person, or the command line, has said yes to exactly this."""
     if plan.confirm is None:
-        return True if options.yes else await _confirmed(f"end {plan.name}?")
+        otherwise = "kill: this is no terminal to ask in - give --yes to end it without a question"
+        return True if options.yes else await confirmed(f"end {plan.name}?", otherwise)
     if options.confirm is not None:
         if str(options.confirm).split() == plan.confirm.split():
             return True
@@ -171,9 +173,10 @@ def _some(paths: Sequence[str], one: str, many: str) -> list[str]:
     return [f"{text.plural(len(paths), one, many)}: {', '.join(paths[:FIRST])}{more}"] if paths else []
 
 
-async def _confirmed(question: str) -> bool:
+async def confirmed(question: str, otherwise: str) -> bool:
+    """Whether a person says yes; ``otherwise`` tells what to do where nobody can be asked."""
     if not sys.stdin.isatty():
-        say("kill: this is no terminal to ask in - give --yes to end it without a question")
+        say(otherwise)
         return False
     print(f"{text.clean(question)} [y/N] ", end="", flush=True)
     # a thread, so that the connection stays alive meanwhile

@@ -24,6 +24,7 @@ from eagletui.hosts.base import HostError
 from eagletui.hosts.prompts import TerminalPrompter
 from eagletui.profiles import Profile, with_changes
 from eagletui.records import JobState
+from eagletui.views.causes import why_failed
 from eagletui.views.loading import eta_of, running_phase, silence
 from eagletui.views.serving import elapsed, since_jobs
 
@@ -46,7 +47,7 @@ async def _launch(options: argparse.Namespace) -> int:
         if options.dry_run:
             _show(options, plan)
             return Exit.OK
-        if not await _checked(desk, options, plan):
+        if not await _checked(desk, options, plan) or not await _undisturbed(options, plan):
             return Exit.USAGE
         secrets = {name: os.environ.get(name) or await _asked(name) for name in plan.secrets}
         state = await launch(desk, plan, secrets)
@@ -71,6 +72,16 @@ async def _checked(desk: Desk, options: argparse.Namespace, plan: LaunchPlan) ->
         return True
     say("launch: not tried, see above - mend it, or launch with --force")
     return False
+
+
+async def _undisturbed(options: argparse.Namespace, plan: LaunchPlan) -> bool:
+    """Whether nobody else is on the cards, or a person says yes all the same."""
+    if not plan.busy or options.force:
+        return True
+    from eagletui.cli.jobs import confirmed
+
+    question = "; ".join(plan.busy) + " - launch all the same?"
+    return await confirmed(question, "launch: not tried, its cards are in use - free them, or launch with --force")
 
 
 def profile_named(desk: Desk, options: argparse.Namespace) -> Profile:
@@ -99,11 +110,13 @@ def _show(options: argparse.Namespace, plan: LaunchPlan) -> None:
         shown = {key: plan.spec.get(key) for key in ("name", "engine", "model", "drafter", "k", "port", "gpus", "cwd")}
         print_json(
             target=options.target, job=plan.job, **shown, command=list(plan.command), env=plan.env, secrets=list(plan.secrets),
-            missing=list(plan.missing), warnings=list(plan.warnings), runs_as=plan.runs_as or None,
+            missing=list(plan.missing), warnings=list(plan.warnings), runs_as=plan.runs_as or None, about=list(plan.about),
         )  # fmt: skip
         return
     if plan.runs_as:
-        say(f"runs as {plan.runs_as}")
+        say(f"runs {'' if plan.runs_as.startswith(('in ', 'as ')) else 'as '}{plan.runs_as}")
+    for line in plan.about:
+        say(line)
     print(text.clean(f"cd {shlex.quote(str(plan.spec['cwd']))}"))
     for name, value in plan.env.items():
         shown_value = "(from your environment)" if name in plan.secrets else shlex.quote(value)
@@ -187,6 +200,6 @@ def _told(options: argparse.Namespace, state: JobState) -> int:
             end = f"ended with status {state.rc}" if state.rc >= 0 else f"ended by signal {-state.rc}"
         else:
             end = state.state.replace("_", " ")
-        why = state.first_error or state.detail or end
-        say(f"launch: {state.name} ({state.id}) failed: {why} - eagletui logs {options.target} {state.id}")
+        why = why_failed(state) or state.detail or end
+        say(f"launch: {state.name} ({state.id}) failed: {why} - eagletui diagnose {options.target} --job {state.id}")
     return Exit.WARNINGS if failed else Exit.OK

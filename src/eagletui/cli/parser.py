@@ -103,7 +103,9 @@ def _launch(parser: argparse.ArgumentParser) -> None:
         help="change the profile for this launch: port=8001, args+='--seed 1', env.NAME=text; an empty value takes a key away;"
         " repeatable",
     )  # fmt: skip
-    parser.add_argument("--force", action="store_true", help="launch although preflight found what would stop it")
+    parser.add_argument(
+        "--force", action="store_true", help="launch although preflight found what would stop it, or others use its cards"
+    )
     parser.add_argument("--dry-run", action="store_true", help="print what would be run, and start nothing")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
 

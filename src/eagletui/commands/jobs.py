@@ -44,6 +44,7 @@ class LaunchPlan(NamedTuple):
     ``job`` is the id it will have. ``command`` and ``env`` are as they may be shown: without the values of secrets. ``secrets``
     are the names that the profile asks for, ``missing`` those without a value in this machine's environment. ``warnings`` do
     not forbid the launch. ``runs_as`` says in words how the host would run it, ``about`` what else a person should read first.
+    ``busy`` are those warnings that a person has to confirm: cards that somebody else's processes use.
     """
 
     profile: Profile
@@ -56,6 +57,7 @@ class LaunchPlan(NamedTuple):
     warnings: tuple[str, ...] = ()
     runs_as: str = ""
     about: tuple[str, ...] = ()
+    busy: tuple[str, ...] = ()
 
 
 # ------------------------------------------------------------------------------------------------------------- profiles
@@ -114,6 +116,8 @@ async def plan_launch(desk: Desk, profile: Profile) -> LaunchPlan:
     spec["operator"] = desk.operator
     ahead = await prospect(desk)
     env = {**redact_env(spec["env"]), **dict.fromkeys(profile.secrets, HIDDEN)}
+    wanted = set(spec.get("gpus") or ())
+    busy = tuple(words for card in cards if card.uuid in wanted and (words := _busy(card)))
     log = f"{(desk.store.info.state_dir if desk.store.info is not None else None) or ''}/jobs/{job}/log"
     return LaunchPlan(
         profile,
@@ -123,8 +127,9 @@ async def plan_launch(desk: Desk, profile: Profile) -> LaunchPlan:
         env,
         profile.secrets,
         tuple(name for name in profile.secrets if not os.environ.get(name)),
-        (*_warnings(desk, profile, spec, cards), *ahead.warnings),
-        ahead.runs_as if spec.get("container") is None else "",
+        (*_warnings(desk, profile, spec, cards), *busy, *ahead.warnings),
+        ahead.runs_as if spec.get("container") is None else f"in a container of {profile.container}, from {profile.image}",
+        busy=busy,
     )
 
 
@@ -147,8 +152,6 @@ def _warnings(desk: Desk, profile: Profile, spec: Mapping[str, Any], cards: Sequ
         out.append('the container gets no card: add gpus = "all", or which of them')
     if box and own_network(profile.container_args):
         out.append(f"the container has a network of its own: its port {port} has to be published under the same number")
-    wanted = set(spec.get("gpus") or ())
-    out += [words for card in cards if card.uuid in wanted and (words := _busy(card))]
     return out
 
 

@@ -148,6 +148,7 @@ class LaunchForm(Sheet[None]):
         self.problems: dict[str, str] = {}
         self._timer: Timer | None = None
         self._busy = False
+        self._said_busy: tuple[str, ...] = ()
         self._labels: dict[str, Lines] = {}
 
     def heading(self) -> str:
@@ -205,7 +206,10 @@ class LaunchForm(Sheet[None]):
             pieces = folded(clean(warning, 400), width - 2)
             out += [[("! " if at == 0 else "  ", "warn"), (piece, "warn")] for at, piece in enumerate(pieces)]
         if self.plan.runs_as:
-            out.append([("runs as ", "dim"), (clean(self.plan.runs_as, 200), "")])
+            how = "runs " if self.plan.runs_as.startswith(("in ", "as ")) else "runs as "
+            out.append([(how, "dim"), (clean(self.plan.runs_as, 200), "")])
+        for line in self.plan.about:
+            out += [[(piece, "")] for piece in folded(clean(line, 1000), max(10, width - 2))]
         out += brief(self.looked, self._look_problem, width, self.app.keys.shown("form_preflight"))  # type: ignore[attr-defined]
         out.append([("command and environment", "head"), ("   pgup pgdn scroll", "dim")])
         out += [[(piece, "")] for piece in folded(clean(shlex.join(self.plan.command), 1 << 16), max(10, width - 2))]
@@ -341,6 +345,12 @@ class LaunchForm(Sheet[None]):
                 next(row for row in self.query_one("#secret-values").children if row.name == without[0]).query_one(Field).focus()
                 return
             if not force and not await self._allowed(plan):
+                return
+            if plan.busy and plan.busy != self._said_busy:
+                self._said_busy = plan.busy
+                again = self.app.keys.shown("form_launch")  # type: ignore[attr-defined]
+                why = clean("; ".join(plan.busy), 300)
+                self.say([("! ", "warn"), (f"{why} - {again} once more launches all the same", "warn")])
                 return
             self.say([("~ ", "work"), (f"launching {clean(plan.profile.name, 60)}", "work")])
             state = await deeds_of(self.app).launch(plan, secrets)

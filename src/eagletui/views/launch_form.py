@@ -37,20 +37,37 @@ FIELDS: tuple[FormField, ...] = (
     FormField("venv", "venv", "the folder of the engine's environment"),
     FormField("python", "python", "or its python"),
     FormField("cwd", "folder", "/"),
+    FormField("container", "container", "docker or podman; empty: a process on the host"),
+    FormField("image", "image", "of the container, for example vllm/vllm-openai:v0.18.0"),
+    FormField("mounts", "mounts", "/on/the/host:/inside /other:/inside:ro"),
+    FormField("container_args", "container options", "further options of docker run or podman run, quoted as in a shell"),
+    FormField("entrypoint", "entry point", "image: keep the image's own before the command"),
+    FormField("unit", "systemd unit", "an existing one instead of all that: name.service"),
+    FormField("unit_scope", "unit of", "system, or user"),
+    FormField("graces", "graces", "seconds a kill gives: main process, all, after SIGKILL"),
 )
 _NUMBERS = ("k", "port", "tp", "max_model_len")
+_PLAIN = (
+    "name", "model", "drafter", "method", "venv", "python", "cwd", "container", "image", "entrypoint", "unit", "unit_scope",
+)  # fmt: skip
+_WORDS = ("args", "secrets", "mounts", "container_args")
+_BELONG = {
+    "drafter": ("k", "method"),
+    "container": ("image", "mounts", "container_args", "entrypoint"),
+    "unit": ("unit_scope",),
+}
 
 
 def texts_of(profile: Profile) -> dict[str, str]:
     """What stands in each field."""
     gpus = profile.gpus
     return {
-        **{name: str(getattr(profile, name) or "") for name in ("name", "model", "drafter", "method", "venv", "python", "cwd")},
+        **{name: str(getattr(profile, name) or "") for name in _PLAIN},
         **{name: "" if getattr(profile, name) is None else str(getattr(profile, name)) for name in _NUMBERS},
         "gpus": "" if gpus is None else str(gpus) if not isinstance(gpus, tuple) else " ".join(map(str, gpus)) + _lone(gpus),
-        "args": shlex.join(profile.args),
+        **{name: shlex.join(getattr(profile, name)) for name in _WORDS},
         "env": " ".join(f"{name}={shlex.quote(value)}" for name, value in profile.env.items()),
-        "secrets": " ".join(profile.secrets),
+        "graces": " ".join(f"{grace:g}" for grace in profile.graces or ()),
     }
 
 
@@ -63,7 +80,7 @@ def profile_of(profile: Profile, texts: Mapping[str, str]) -> tuple[Profile | No
     """``profile`` with what stands in the fields, or None and what is wrong by field ("" for what concerns several)."""
     problems: dict[str, str] = {}
     values: dict[str, object] = {}
-    for name in ("name", "model", "drafter", "method", "venv", "python", "cwd"):
+    for name in _PLAIN:
         values[name] = texts[name].strip() or None
     for name in ("name", "model"):
         if values[name] is None:
@@ -76,13 +93,16 @@ def profile_of(profile: Profile, texts: Mapping[str, str]) -> tuple[Profile | No
             values[name] = int(text) if text else None
     values["gpus"] = _gpus(texts["gpus"])
     words = {}
-    for name in ("args", "env", "secrets"):
+    for name in (*_WORDS, "env"):
         try:
             words[name] = shlex.split(texts[name])
         except ValueError as error:
             problems[name] = f"the quotes do not match: {str(error).lower()}"
-    values["args"] = tuple(words.get("args", ()))
-    values["secrets"] = tuple(words.get("secrets", ()))
+    values.update({name: tuple(words.get(name, ())) for name in _WORDS})
+    try:
+        values["graces"] = tuple(_seconds(word) for word in texts["graces"].split()) or None
+    except ValueError:
+        problems["graces"] = f"{texts['graces'].strip()!r} is not three numbers of seconds"
     env = {}
     for word in words.get("env", ()):
         variable, equals, value = word.partition("=")
@@ -90,10 +110,12 @@ def profile_of(profile: Profile, texts: Mapping[str, str]) -> tuple[Profile | No
             problems["env"] = f"{word!r} is not NAME=value, with NAME of letters, digits and '_'"
         env[variable] = value
     values["env"] = env
-    if values["drafter"] is None:
-        for name in ("k", "method"):
-            if profile.drafter is not None and texts[name] == texts_of(profile)[name]:
-                values[name] = None  # what belonged to the drafter goes with it
+    before = texts_of(profile)
+    for owner, belongings in _BELONG.items():
+        if values[owner] is None and before[owner]:
+            for name in belongings:
+                if texts[name] == before[name]:
+                    values[name] = () if name in _WORDS else None  # what belonged to it goes with it
     if problems:
         return None, problems
     try:
@@ -107,6 +129,11 @@ def profile_of(profile: Profile, texts: Mapping[str, str]) -> tuple[Profile | No
         what = f"{notice.what}: {notice.remedy}" if notice.remedy else notice.what
         problems[key[1] if key is not None and key[1] in names else ""] = what
     return (replace(made, source=profile.source), {}) if made is not None else (None, problems)
+
+
+def _seconds(word: str) -> float:
+    number = float(word)
+    return int(number) if number.is_integer() else number
 
 
 def _gpus(text: str) -> str | int | tuple[int | str, ...] | None:
