@@ -53,6 +53,11 @@ class Child:
         loop.watch_child(pid, self._reaped)
         self._timer: Optional[Timer] = loop.call_later(seconds, self._late) if seconds is not None else None
 
+    @property
+    def errors(self) -> str:
+        """What it has written to stderr so far (the end of it)."""
+        return self._errors.decode("utf-8", "replace").strip()
+
     def close(self) -> None:
         """End it and hear no more of it."""
         self._data, self._ended = (lambda data: None), (lambda status, errors: None)
@@ -124,7 +129,7 @@ class Child:
         status, ended = self._status, self._ended
         self._ended = lambda status, errors: None
         code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status) if status >= 0 else -1
-        ended(code, self._errors.decode("utf-8", "replace").strip())
+        ended(code, self.errors)
 
     def _give_up(self) -> None:
         self.overdue = True

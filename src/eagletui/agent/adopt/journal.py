@@ -22,6 +22,13 @@ _DROPPED = "a596d6fe7bfa4994828e72309e95d61e"  # systemd's message id: journald 
 _FIELDS = "MESSAGE,MESSAGE_ID,N_DROPPED,SYSLOG_IDENTIFIER,_PID,_LINE_BREAK"
 
 
+DENIED = "its log is in the systemd journal, which only root and the group systemd-journal may read"
+
+
+def _denied(errors: str) -> bool:
+    return "permission" in errors.lower() or "not seeing messages" in errors
+
+
 class Entry(NamedTuple):
     """One entry: its ``cursor``, its Unix time, and the bytes that it is in the log, with their line end."""
 
@@ -60,7 +67,7 @@ def _bytes(value: Any) -> bytes:
 
 def journal_argv(unit: str, uid: Optional[int]) -> List[str]:
     """What follows one unit's journal; ``uid`` is the user whose manager it belongs to. Where to begin is added."""
-    argv = ["journalctl", "--quiet", "--no-pager", "--all", "--output=json", "--output-fields=" + _FIELDS, "--follow"]
+    argv = ["journalctl", "--no-pager", "--all", "--output=json", "--output-fields=" + _FIELDS, "--follow"]
     return argv + (["--unit=" + unit] if uid is None else ["_SYSTEMD_USER_UNIT=" + unit, "_UID=%d" % uid])
 
 
@@ -86,7 +93,14 @@ class JournalSource(Source):
         if self._child is None and now >= self._due and not self._closed:
             self._begin()
         if not self.settled and now - self._heard > QUIET:
+            if not self._count and self._child is not None and _denied(self._child.errors):
+                self.problem = DENIED  # it would wait for what this user will never see
+                self.settled = True
+            else:
+                self._settle()
+        elif self._count and self.path is None:
             self._settle()
+            self.problem = None
 
     def _begin(self, newest: Optional[int] = None) -> None:
         argv = journal_argv(self._unit, self._uid)
@@ -157,12 +171,11 @@ class JournalSource(Source):
     def _ended(self, status: int, errors: str) -> None:
         """It should not end: journald was restarted, it was killed, or the journal may not be read."""
         self._child, self._rest = None, b""
-        self._settle()
-        denied = "permission" in errors.lower() or "not seeing messages" in errors
+        self.settled = True
         if status == NOT_FOUND:
             self.problem = "its log is in the systemd journal, and journalctl is not installed here"
-        elif denied and not self._count:
-            self.problem = "its log is in the systemd journal, which only root and the group systemd-journal may read"
+        elif _denied(errors) and not self._count:
+            self.problem = DENIED
         elif errors and not self._count:
             self.problem = "its log is in the systemd journal: journalctl says: %s" % errors.splitlines()[-1][:200]
         self._due = self._loop.now() + (AGAIN if self._count else LATER)
