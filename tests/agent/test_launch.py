@@ -298,7 +298,7 @@ def test_without_a_bus_it_forks_and_says_what_that_means(jobs: Jobs, tmp_path: P
     state = jobs.launch(spec, secrets={"HF_TOKEN": "hf_123"})
     assert (state["runner"], state.get("unit")) == ("process", None)
     assert state["survival"] == (
-        "it ends when its ssh session is terminated (loginctl terminate-session): "
+        "the job ends when its ssh session is terminated (loginctl terminate-session): "
         "systemd made no unit (Failed to connect to bus: No such file or directory)"
     )
     assert jobs.over(spec["id"])["rc"] == 0
@@ -323,17 +323,17 @@ LOGIND = 'b true\nas 0\nas 1 "root"\n'
     [
         (
             Said(0, LOGIND),
-            "it ends with the last session of ann: logind has KillUserProcesses=yes and ann does not linger; `logi",
+            "the job ends with the last session of ann: logind has KillUserProcesses=yes and ann does not linger; `logi",
         ),
         (Said(0, LOGIND.replace("true", "false")), None),
         (Said(0, LOGIND.replace('"root"', '"ann"')), None),
         (Said(0, 'b true\nas 1 "bob"\nas 0\n'), None),
-        (Said(0, 'b true\nas 2 "bob" "ann"\nas 0\n'), "it ends with the last session of ann: "),
+        (Said(0, 'b true\nas 2 "bob" "ann"\nas 0\n'), "the job ends with the last session of ann: "),
         (
             Said(1, "", "Failed: no such service\n"),
-            "it may end at logout: ann does not linger, and logind does not say what it does",
+            "the job may end at logout: ann does not linger, and logind does not say what it does",
         ),
-        (Said(None), "it may end at logout: ann does not linger, and logind does not say what it does then (busctl did not"),
+        (Said(None), "the job may end at logout: ann does not linger, and logind does not say what it does then (busctl did not"),
     ],
 )
 def test_what_logind_says_of_leftover_processes(said: Said, survival: str | None) -> None:

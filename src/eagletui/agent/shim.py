@@ -193,7 +193,10 @@ class Shim(Served, Boxed):
             return False
         self._terminate = False
         # asked again while it is under way: a person does not want to wait
-        self._ending.begin(self._ending.active, _STOPPED if self._spec.get("unit") else "SIGTERM to the supervisor", {})
+        by = _STOPPED if self._spec.get("unit") else "SIGTERM to the supervisor"
+        if self._spec.get("survival") and not self._spec.get("unit"):
+            by += ", as logind sends it at logout"
+        self._ending.begin(self._ending.active, by, {})
         return True
 
     def _tick(self) -> None:

@@ -53,7 +53,7 @@ def without_unit(loop: Loop, way: Way, why: str, found: Callable[[Way], None]) -
     """The way of a job whose unit systemd did not make."""
     reason = "systemd made no unit (%s)" % why
     if way.runner == SYSTEM_UNIT:
-        found(Way(PROCESS, "it ends when its ssh session is terminated (loginctl terminate-session): " + reason))
+        found(Way(PROCESS, "the job ends when its ssh session is terminated (loginctl terminate-session): " + reason))
     else:
         ask_logind(loop, lambda said: found(Way(PROCESS, judge(procfs.user(os.geteuid()), said, reason))))
 
@@ -78,12 +78,13 @@ def judge(name: str, said: Said, reason: str = "") -> Optional[str]:
     reason = reason or "%s does not linger" % name
     fix = "`loginctl enable-linger %s` before the launch prevents it" % name
     if not said.ok or len(lines) != len(_TRUTHS):
-        return "it may end at logout: %s, and logind does not say what it does then (%s); %s" % (reason, said.why("busctl"), fix)
+        why = said.why("busctl")
+        return "the job may end at logout: %s, and logind does not say what it does then (%s); %s" % (reason, why, fix)
     only, exclude = (line.split()[2:] for line in lines[1:])
     quoted = '"%s"' % name
     if lines[0] != "b true" or quoted in exclude or (only and quoted not in only):
         return None
-    return "it ends with the last session of %s: logind has KillUserProcesses=yes and %s; %s" % (name, reason, fix)
+    return "the job ends with the last session of %s: logind has KillUserProcesses=yes and %s; %s" % (name, reason, fix)
 
 
 def unit_name(job: str) -> str:
