@@ -16,6 +16,7 @@ from typing import Any
 
 from eagletui import cli
 from eagletui.agent import procfs
+from eagletui.agent.calls import CallError
 from eagletui.agent.ports import why_taken
 from eagletui.agent.syscalls import signal_process
 from eagletui.labparts.paths import Lab
@@ -150,6 +151,15 @@ class Engine:
         answer = self.jobs.kill(self.id, wait=END, **params)
         result: dict[str, Any] = answer["result"]
         return result
+
+    def clear(self) -> None:
+        """End what is left of it, if anything is: with no word of something that stays."""
+        try:
+            result = self.kill()
+        except CallError as error:
+            assert error.kind == "absent", error
+            return
+        assert result["remaining"] == []
 
     def assert_nothing_left(self) -> None:
         """No process, listener, lease or file of it is there any more; its supervisor has ended."""
