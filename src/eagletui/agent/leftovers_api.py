@@ -24,6 +24,7 @@ def left(root: str) -> Tuple[List[Dict[str, Any]], Dict[str, leftovers.Number]]:
         job = Job(os.path.join(root, "jobs", name))
         try:
             origin, state = job.origin(), job.stored_state()
+            last_seen = os.stat(job.path("state.json")).st_mtime
             if origin is None or state is None or not origin.files:
                 continue
             if not is_over(state):
@@ -32,6 +33,8 @@ def left(root: str) -> Tuple[List[Dict[str, Any]], Dict[str, leftovers.Number]]:
                     continue
         except state_dir.StateError:
             continue  # told among the problems of the list of jobs
+        except OSError:
+            continue  # it was never started, or has just been removed
         where.update(origin.places)
         for path, (device, inode) in origin.known_files.items():
             try:
@@ -40,7 +43,8 @@ def left(root: str) -> Tuple[List[Dict[str, Any]], Dict[str, leftovers.Number]]:
                 continue  # it has gone
             # over a reboot a disk may have another number; the file's own number and its age still tell
             same = info.st_ino == inode and (info.st_dev == device or origin.boot_id != boot)
-            if same and info.st_uid == os.geteuid() and info.st_ctime >= float(state.get("started") or 0):
+            # a disk gives a number out again at once: what was changed since the job was last seen may be another file
+            if same and info.st_uid == os.geteuid() and float(state.get("started") or 0) <= info.st_ctime <= last_seen:
                 wanted[path] = (name, str(state.get("name") or name), (info.st_dev, info.st_ino))
     if not wanted:
         return [], {}
