@@ -162,7 +162,7 @@ def releases(engine: str) -> Iterator[tuple[str, Path]]:
 
 
 @with_sources
-@pytest.mark.parametrize(("version", "path"), releases("vllm"))
+@pytest.mark.parametrize(("version", "path"), list(releases("vllm")))
 def test_a_release_of_vllm_is_read_right(version: str, path: Path) -> None:
     read, names = reader(str(path))
     told = vllm_source.vllm_source(read, names, [KIMI, "LlamaForCausalLM", "DeepseekV3ForCausalLM"], [LLAMA_DRAFT, MLA_DRAFT])
@@ -186,7 +186,7 @@ def test_a_release_of_vllm_is_read_right(version: str, path: Path) -> None:
 
 
 @with_sources
-@pytest.mark.parametrize(("version", "path"), releases("sglang"))
+@pytest.mark.parametrize(("version", "path"), list(releases("sglang")))
 def test_a_release_of_sglang_is_read_right(version: str, path: Path) -> None:
     read, names = reader(str(path))
     told = sglang_source.sglang_source(read, names, [KIMI, "LlamaForCausalLM"], [LLAMA_DRAFT, MLA_DRAFT])

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from eagletui.agent.facts import headers
 from eagletui.agent.facts.clock import Clock
 from eagletui.agent.facts.model import model
 from eagletui.engines.preflight.findings import BLOCK, INFO, WARN, Report
@@ -162,3 +163,41 @@ def test_tokenizers_are_compared(tmp_path: Path, kimi: Path) -> None:
     assert "tokenizer-differs" in world.ids(judged(tmp_path, str(kimi), drafter=str(folder)), INFO)
     shutil.rmtree(tmp_path / "venv/lib/python3.11/site-packages/tiktoken-0.9.0.dist-info")
     assert "no-tiktoken" in world.ids(judged(tmp_path, str(kimi)), BLOCK)
+
+
+def big_pair(folder: Path, drop: int = 0, extra: int = 0) -> Path:
+    """A checkpoint whose index and headers are large enough to be read the quick way."""
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(world.KIMI))
+    tensors = {f"model.layers.{at}.mlp.experts.weight_packed": ("I32", [2, 2]) for at in range(3000)}
+    more = {f"extra.{at}": ("I32", [1]) for at in range(extra)}
+    kept = dict(list(tensors.items())[drop:])
+    total = world.safetensors(folder / "model-00001-of-000001.safetensors", {**kept, **more})
+    index = {"metadata": {"total_size": total}, "weight_map": dict.fromkeys(tensors, "model-00001-of-000001.safetensors")}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2))
+    return folder
+
+
+def test_large_headers_and_indexes_are_read_quickly_and_alike(tmp_path: Path) -> None:
+    folder = big_pair(tmp_path / "whole")
+    assert headers.quick_index((folder / "model.safetensors.index.json").read_bytes()) is not None
+    facts = model(str(folder), "/", {}, Clock(60), "target")
+    assert facts["index"] == {"total_size": 48000, "tensors": 3000, "files": 1}
+    assert facts["shards"][0]["tensors"] == 3000
+    assert facts["shards"][0]["end"] == facts["shards"][0]["size"]
+    assert "absent" not in facts["shards"][0]
+    data = (folder / "model-00001-of-000001.safetensors").read_bytes()
+    text = data[8 : 8 + int.from_bytes(data[:8], "little")]
+    assert len(text) > headers.LARGE
+    quick, slow = headers.read_header(text), headers.read_header(b"\n" * 4 + text.replace(b'"dtype"', b'"dtype" '))
+    assert quick is not None
+    assert slow is not None
+    assert (quick.end, quick.names.size) == (slow.end, slow.names.size) == (48000, 3000)
+    assert headers.read_header(text[:-1]) is None
+
+
+def test_a_large_file_that_lacks_tensors_or_has_more(tmp_path: Path) -> None:
+    lacking = model(str(big_pair(tmp_path / "lacks", drop=7)), "/", {}, Clock(60), "target")
+    assert lacking["shards"][0]["absent"] == 7
+    more = model(str(big_pair(tmp_path / "more", extra=3)), "/", {}, Clock(60), "target")
+    assert more["shards"][0]["absent"] == 0

@@ -10,8 +10,11 @@ import stat
 import struct
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
+from eagletui.agent.facts import headers
 from eagletui.agent.facts.clock import Clock
+from eagletui.agent.facts.headers import Header, Names
 
+INDEX = "model.safetensors.index.json"
 MAX_CONFIG = 4 << 20
 MAX_INDEX = 128 << 20
 MAX_HEADER = 32 << 20
@@ -86,21 +89,25 @@ def _look(out: Dict[str, Any], path: str, clock: Clock, role: str) -> None:
     others = [name for name in names if re.search(r"\.(bin|pt|pth|gguf)$", name)]
     kinds = "safetensors" if safetensors else (others[0].rpartition(".")[2] if others else "none")
     out["weights"] = kinds
-    listed = _index(out, os.path.join(path, "model.safetensors.index.json")) if kinds != "gguf" else {}
+    listed = _index(out, os.path.join(path, INDEX)) if kinds != "gguf" else {}
     if listed:
         out["missing"] = [name for name in sorted(listed) if name not in names][:MOST_SHARDS]
         # beside an index, engines read what it names
         safetensors = [name for name in safetensors if name in listed]
     shards: List[Dict[str, Any]] = []
     tensors: Dict[str, Any] = {}
+    compared = False
     for name in safetensors[:MOST_SHARDS]:
         if clock.over("headers of %s's files from %s on" % (role, name)):
             break
         shard, header = _shard(os.path.join(path, name), name)
-        if header is not None and listed.get(name) is not None:
-            shard["absent"] = len(listed[name] - set(header))
+        if header is not None and name in listed and header.names != listed[name] and not compared:
+            # it may hold more than the index names; only what is missing is wrong. Once is enough: this is the slow way
+            absent = _absent(path, name)
+            compared = absent > 0
+            shard["absent"] = absent
         if header is not None and role == "drafter" and len(tensors) < MOST_TENSORS:
-            tensors.update({key: [value.get("dtype"), value.get("shape")] for key, value in list(header.items())[:MOST_TENSORS]})
+            tensors.update(list(header.tensors.items())[:MOST_TENSORS])
         shards.append(shard)
     out["shards"] = shards
     out["bytes"] = sum(shard["size"] for shard in shards) or sum(_size(os.path.join(path, name)) for name in others)
@@ -110,24 +117,37 @@ def _look(out: Dict[str, Any], path: str, clock: Clock, role: str) -> None:
     out["code"] = [name for name in names if name.endswith(".py")][:50]
 
 
-def _index(out: Dict[str, Any], path: str) -> Dict[str, Any]:
-    """{file: names of the tensors that the index places there}; the index's summary goes into ``out``."""
+def _index(out: Dict[str, Any], path: str) -> "Dict[str, Names]":
+    """{file: the tensors that the index places there}; the index's summary goes into ``out``."""
     if not os.path.exists(path):
         return {}
-    doc = _json(path, MAX_INDEX)
-    if not isinstance(doc, dict) or not isinstance(doc.get("weight_map"), dict):
-        out["index_problem"] = doc if isinstance(doc, str) else "it has no weight_map"
-        return {}
-    listed: Dict[str, set] = {}  # type: ignore[type-arg]
-    for tensor, name in doc["weight_map"].items():
-        listed.setdefault(str(name), set()).add(tensor)
-    metadata = doc.get("metadata")
-    total = metadata.get("total_size") if isinstance(metadata, dict) else None
-    out["index"] = {"total_size": total, "tensors": len(doc["weight_map"]), "files": len(listed)}
+    quick = headers.quick_index(_small(path, MAX_INDEX) or b"") if _size(path) > headers.LARGE else None
+    if quick is not None:
+        total, listed = quick
+    else:
+        doc = _json(path, MAX_INDEX)
+        if not isinstance(doc, dict) or not isinstance(doc.get("weight_map"), dict):
+            out["index_problem"] = doc if isinstance(doc, str) else "it has no weight_map"
+            return {}
+        listed = headers.by_file((str(tensor), str(name)) for tensor, name in doc["weight_map"].items())
+        metadata = doc.get("metadata")
+        total = metadata.get("total_size") if isinstance(metadata, dict) else None
+    out["index"] = {"total_size": total, "tensors": sum(names.size for names in listed.values()), "files": len(listed)}
     return listed
 
 
-def _shard(path: str, name: str) -> Tuple[Dict[str, Any], Optional[Dict[str, Any]]]:
+def _absent(folder: str, name: str) -> int:
+    """How many tensors the index places into a file that does not have them."""
+    index = _json(os.path.join(folder, INDEX), MAX_INDEX)
+    try:
+        with open(os.path.join(folder, name), "rb") as file:
+            there = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]).decode("utf-8"))
+        return sum(1 for tensor, where in index["weight_map"].items() if where == name and tensor not in there)
+    except (OSError, ValueError, TypeError, KeyError, struct.error, RecursionError):
+        return 0  # it changed under our hands, or only the quick reading of it was sound: nothing is claimed
+
+
+def _shard(path: str, name: str) -> "Tuple[Dict[str, Any], Optional[Header]]":
     """A safetensors file by its header: its ``size``, the ``end`` that the header says, or what is the matter with it."""
     shard: Dict[str, Any] = {"name": name, "size": 0}
     try:
@@ -160,15 +180,12 @@ def _shard(path: str, name: str) -> Tuple[Dict[str, Any], Optional[Dict[str, Any
         os.close(fd)
 
 
-def _read_header(fd: int, length: int, shard: Dict[str, Any]) -> Tuple[Dict[str, Any], Optional[Dict[str, Any]]]:
-    try:
-        header = json.loads(os.pread(fd, length, 8).decode("utf-8"))
-        header.pop("__metadata__", None)
-        end = max((int(value["data_offsets"][1]) for value in header.values()), default=0)
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
+def _read_header(fd: int, length: int, shard: Dict[str, Any]) -> "Tuple[Dict[str, Any], Optional[Header]]":
+    header = headers.read_header(os.pread(fd, length, 8))
+    if header is None:
         shard["problem"] = "its header is damaged"
         return shard, None
-    shard.update(header=length, end=8 + length + end, tensors=len(header), data=end)
+    shard.update(header=length, end=8 + length + header.end, tensors=header.names.size, data=header.end)
     if shard["end"] != shard["size"]:
         how = "shorter" if shard["size"] < shard["end"] else "longer"
         shard["problem"] = "%d bytes %s than its header says (%d of %d)" % (
