@@ -337,7 +337,7 @@ class Shim(Served, Boxed):
         unasked = not self._ending.active and self._ending.by is None
         killed_for_memory = unasked and (oom_told or (self._oom is not None and self._oom.ended(rc, self._loop.now())))
         self._log.ended(rc, killed_for_memory, not unasked)
-        first = self._fallen.first(self._loop.now()) if rc != -9 else None  # who is killed outright needs no reason
+        first = self._fallen.first(self._loop.now())
         self._members = self._scanner.scan()
         wall = round(time.time(), 3)
         self._f.update(
