@@ -1,5 +1,5 @@
-"""Write the generated documents, or with ``--check`` fail when one is not what it would be: docs/commands.md, docs/keys.md
-and docs/faults.md."""
+"""Write the generated documents, or with ``--check`` fail when one is not what it would be: docs/commands.md, docs/keys.md,
+docs/failures.md and docs/faults.md."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from failure_table import failure_table
 from fault_table import fault_table
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -63,10 +64,12 @@ def filled(text: str, name: str, content: str) -> str:
 def documents() -> dict[Path, str]:
     """Every generated document and what it should hold."""
     commands = ROOT / "docs" / "commands.md"
+    failures = ROOT / "docs" / "failures.md"
     faults = ROOT / "docs" / "faults.md"
     keys = subprocess.run([sys.executable, "-m", "eagletui.actions"], check=True, capture_output=True, text=True).stdout
     return {
         commands: filled(commands.read_text(), "commands", commands_table()),
+        failures: filled(failures.read_text(), "failures", failure_table()),
         faults: filled(faults.read_text(), "faults", fault_table()),
         ROOT / "docs" / "keys.md": keys,
     }

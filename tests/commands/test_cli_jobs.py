@@ -109,7 +109,7 @@ def test_what_cannot_be_launched(profile: Profile, places: Path, capfd: pytest.C
 
     code, out, err = run(capfd, "launch", "local", "fake", "--wait", "--set", "args=--fail 'ValueError: bad shard'")
     assert (code, out) == (1, "")
-    assert "ValueError: bad shard - eagletui logs local" in err
+    assert "ValueError: bad shard - eagletui diagnose local" in err
     save_profile(replace(profile, name="gone", command=(), venv="/nowhere"))
     code, out, err = run(capfd, "launch", "local", "gone")
     assert (code, out) == (2, "")

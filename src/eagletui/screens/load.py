@@ -10,6 +10,7 @@ from textual.geometry import Size
 from eagletui.records import JobState
 from eagletui.screens.base import Desk, set_height
 from eagletui.screens.load_words import (
+    cause_lines,
     ended_lines,
     eta_line,
     failed_lines,
@@ -52,7 +53,8 @@ class Outcome(ServerPart):
             found = self.store.liveness.get(job.id)
             stuck = found is not None and found.verdict in ("stuck", "suspect")
             stuck = stuck or (silence is not None and silence.too_long and work.still)
-            out = [eta_line(eta_of(self.store, job, self.now), width, stuck)]
+            out = cause_lines(job.causes, width)
+            out += [eta_line(eta_of(self.store, job, self.now), width, stuck)]
             out += liveness_lines(found, self.frame.keys, width) or [silence_line(silence, work, width, not job.log_size)]
         else:
             out = liveness_lines(self.store.liveness.get(job.id), self.frame.keys, width)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 
 from eagletui.actions import BY_ID, Keymap
-from eagletui.records import Eta, GpuSample, JobState, Liveness, LogLine
+from eagletui.records import Cause, Eta, GpuSample, JobState, Liveness, LogLine
 from eagletui.screens.details import folded_text
 from eagletui.screens.serving_words import eta_words, warned
 from eagletui.store import Store
@@ -249,8 +249,30 @@ def failed_lines(job: JobState, tail: Sequence[LogLine], keys: Keymap, width: in
             out += folded_text("   ", clean(job.detail, 300), width - 1, "dim")[:2]
     else:
         out.append([("   the log names no error", "dim")])
+    out += cause_lines(job.causes, width)
     offers = key_words(("log", "diagnose", "relaunch", "kill" if not died else ""), keys)
     return [*out, *([[("   ", ""), *offers]] if offers else [])]
+
+
+MOST_EVIDENCE = 3
+
+
+def cause_lines(causes: Sequence[Cause], width: int) -> list[Line]:
+    """Why it failed, as far as it is known: the likeliest cause, what to do, the lines that show it; then the next likely one."""
+    known = [cause for cause in causes if cause.id != "unknown"]
+    if not known:
+        return []
+    best = known[0]
+    out = folded_text(" why ", f"{clean(best.title, 300)} ({number(100 * best.confidence)} % sure)", width - 1, "strong")[:3]
+    if best.cause:
+        out += folded_text("     ", clean(best.cause, 400), width - 1, "dim")[:2]
+    out += folded_text("  do ", clean(best.remedy, 500), width - 1, "good")[:4]
+    for place in best.evidence[:MOST_EVIDENCE]:
+        where = f"line {place.line}" if place.line else f"byte {place.offset}"
+        out.append(fit([("     ", ""), (f"{where}  ", "dim"), (clean(place.text, 300), "")], width))
+    for other in known[1:2]:
+        out.append(fit([("  or ", "dim"), (f"{clean(other.title, 200)} ({number(100 * other.confidence)} %)", "dim")], width))
+    return out
 
 
 def key_words(ids: Iterable[str], keys: Keymap) -> Line:

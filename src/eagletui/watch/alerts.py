@@ -13,6 +13,7 @@ from typing import NamedTuple
 from eagletui import text
 from eagletui.records import Alert, Disk, GpuBoard, GpuSample, HostSample, JobState
 from eagletui.store import Store
+from eagletui.views.causes import known_cause
 from eagletui.watch.summary import summarise
 
 GIB = 1 << 30
@@ -230,8 +231,10 @@ def job_signs(jobs: Iterable[JobState], since: float) -> Iterator[Sign]:
             continue
         why = _failure(job)
         if why:
-            cause = f": {job.first_error}" if job.first_error else ""
-            yield Sign(f"job:{job.id}", "bad", f"{job.name} {why}{cause}", "open its log (7, enter)", "job")
+            known = known_cause(job)
+            said = known.title if known is not None else job.first_error
+            remedy = known.remedy if known is not None else "open its log (7, enter)"
+            yield Sign(f"job:{job.id}", "bad", f"{job.name} {why}" + (f": {said}" if said else ""), remedy, "job")
         elif job.health == "ready" and job.detail and job.detail.startswith("does not answer"):
             yield Sign(f"job:{job.id}:silent", "bad", f"{job.name} {job.detail}", "open its log (7, enter)", "job")
         if job.ended is None:
@@ -259,6 +262,8 @@ def _failure(job: JobState) -> str | None:
         )
     if job.health == "failed":
         return "failed" if job.ready_seconds is None else "ended by itself"
+    if job.ended is None and job.causes and job.health in ("loading", "ready"):
+        return "is failing" if job.ready_seconds is None else "has failed"
     if job.state == "exited" and job.rc and job.ended_by is None:
         return f"ended with status {job.rc}" if job.rc > 0 else f"was ended by signal {-job.rc}"
     return None
