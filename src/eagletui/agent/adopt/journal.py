@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any, List, NamedTuple, Optional
 
+from eagletui.agent import procfs
 from eagletui.agent.adopt.child import NOT_FOUND, Child
 from eagletui.agent.adopt.logs import Sink, Source, note
 from eagletui.agent.adopt.memory import MemoryFile
@@ -22,11 +24,15 @@ _DROPPED = "a596d6fe7bfa4994828e72309e95d61e"  # systemd's message id: journald 
 _FIELDS = "MESSAGE,MESSAGE_ID,N_DROPPED,SYSLOG_IDENTIFIER,_PID,_LINE_BREAK"
 
 
+_PLACES = ("/var/log/journal", "/run/log/journal")
 DENIED = "its log is in the systemd journal, which only root and the group systemd-journal may read"
 
 
-def _denied(errors: str) -> bool:
-    return "permission" in errors.lower() or "not seeing messages" in errors
+def readable() -> bool:
+    """Whether this user may read the system's journal. journalctl itself says nothing of it when it prints JSON."""
+    machine = (procfs.read_text("/etc/machine-id") or "").strip()
+    there = [path for path in ("%s/%s/system.journal" % (base, machine) for base in _PLACES) if os.path.exists(path)]
+    return not there or any(os.access(path, os.R_OK) for path in there)
 
 
 class Entry(NamedTuple):
@@ -91,16 +97,14 @@ class JournalSource(Source):
     def poll(self) -> None:
         now = self._loop.now()
         if self._child is None and now >= self._due and not self._closed:
+            if self._uid != os.geteuid() and not readable():
+                self.problem, self.settled = DENIED, True
+                self._due = now + LATER
+                return
+            self.problem = None
             self._begin()
         if not self.settled and now - self._heard > QUIET:
-            if not self._count and self._child is not None and _denied(self._child.errors):
-                self.problem = DENIED  # it would wait for what this user will never see
-                self.settled = True
-            else:
-                self._settle()
-        elif self._count and self.path is None:
             self._settle()
-            self.problem = None
 
     def _begin(self, newest: Optional[int] = None) -> None:
         argv = journal_argv(self._unit, self._uid)
@@ -174,8 +178,6 @@ class JournalSource(Source):
         self.settled = True
         if status == NOT_FOUND:
             self.problem = "its log is in the systemd journal, and journalctl is not installed here"
-        elif _denied(errors) and not self._count:
-            self.problem = DENIED
         elif errors and not self._count:
             self.problem = "its log is in the systemd journal: journalctl says: %s" % errors.splitlines()[-1][:200]
         self._due = self._loop.now() + (AGAIN if self._count else LATER)
