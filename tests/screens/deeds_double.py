@@ -69,6 +69,7 @@ class DeedsDouble:
     def __init__(self) -> None:
         self.done: list[tuple[Any, ...]] = []
         self.operator = "root"
+        self.busy: tuple[str, ...] = ()
         self.store: Store | None = None
         self.reader = FileReader()
         self.log: Path = LOG
@@ -126,7 +127,8 @@ class DeedsDouble:
         spec = launch_spec(profile, "job-1", [f"GPU-{n}" for n in range(8)])
         env = {**spec["env"], **dict.fromkeys(profile.secrets, "***")}
         missing = tuple(name for name in profile.secrets if name in self.missing)
-        return LaunchPlan(profile, "job-1", spec, tuple(spec["argv"]), env, profile.secrets, missing, self.warnings)
+        plan = LaunchPlan(profile, "job-1", spec, tuple(spec["argv"]), env, profile.secrets, missing, self.warnings)
+        return plan._replace(busy=self.busy)
 
     async def preflight(self, plan: LaunchPlan) -> Preflight:
         self.looks += 1

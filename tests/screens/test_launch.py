@@ -126,6 +126,27 @@ async def test_a_refusal_says_who_holds_it(size: tuple[int, int], dashboard: Ope
         assert len(app.screen_stack) == 2
 
 
+async def test_cards_that_others_use_want_a_second_yes(dashboard: Opener) -> None:
+    async with dashboard(board_store(seconds=3)) as pilot:
+        app = await opened(pilot)
+        deeds(app).busy = ("card 0 is in use: 3.0 GiB by bob (pid 4711)",)
+        await press(pilot, "ctrl+l")
+        await settle(pilot, lambda: "once more launches all the same" in screen_text(app))
+        assert "by bob (pid 4711)" in screen_text(app)
+        assert not did(app, "launch")
+        await press(pilot, "ctrl+l")
+        await settle(pilot, lambda: did(app, "launch"))
+
+
+async def test_a_container_is_shown_whole(dashboard: Opener) -> None:
+    async with dashboard(board_store(seconds=3)) as pilot:
+        app = await opened(pilot, container="docker", image="vllm/x:v1", mounts=("/shared:/shared:ro",), secrets=("HF_TOKEN",))
+        await settle(pilot, lambda: "docker run" in screen_text(app))
+        text = " ".join(screen_text(app).split())
+        for part in ("--network host", "--ipc host", "--volume /shared:/shared:ro", "--env HF_TOKEN", "vllm/x:v1", "vllm serve"):
+            assert part in text, part
+
+
 async def test_a_program_that_cannot_start_is_told(dashboard: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
     async with dashboard(board_store(seconds=3)) as pilot:
         app = await opened(pilot)
