@@ -86,9 +86,8 @@ def test_a_member_that_the_kernel_holds_is_told_and_keeps_its_lease(jobs: Jobs, 
         assert remaining.startswith(f"pid {state['pid']} (python"), remaining
         assert "uninterruptible, waiting on " in remaining
         assert answer["result"]["released"] == []
-        held = jobs.state(job)
+        held = jobs.wait(job, lambda s: s.get("detail", "").startswith("cannot be ended: "))
         assert (held["members"], held.get("ended_by"), held.get("rc")) == (1, None, None)
-        assert held["detail"].startswith("cannot be ended: ")
         with pytest.raises(CallError, match=f"gpu GPU-33 is leased by job {job}"):
             jobs.launch(jobs.spec("true", gpus=["GPU-33"]))
         assert shim(held)
