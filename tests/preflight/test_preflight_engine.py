@@ -226,6 +226,49 @@ def test_the_patch_makes_of_a_release_what_the_next_one_is(version: str, path: P
         assert {name for name in touched if ours[name] != later.get(name)} <= besides
 
 
+@with_sources
+@pytest.mark.parametrize(("version", "path"), [pair for pair in releases("vllm") if "0.16" <= pair[0] < "0.18"])
+def test_the_patched_target_hands_out_what_the_next_release_does(version: str, path: Path) -> None:
+    """The model's own forward, run on numbers in place of tensors: the same states, in the same order, as in 0.18."""
+    file = "model_executor/models/deepseek_v2.py"
+    next_one = Path(SOURCES or "") / "vllm-0.18.0" / "vllm" / file
+    if not next_one.exists():
+        pytest.skip("the source of 0.18.0 is not there to compare")
+    texts = {name: (path / name).read_text() for name in KIMI_EAGLE3.files}
+    patched = next(state.becomes or "" for state in set_state(KIMI_EAGLE3, texts) if state.file == file)
+    for layers in ((2, 30, 58), (0, 60), ()):
+        ours, theirs = _forward(patched, layers), _forward(next_one.read_text(), layers)
+        assert ours == theirs
+        if layers == (2, 30, 58):
+            assert ours == (((1 + 61) + 61) * 2, [1 + 2 + 2, 1 + 30 + 30, 1 + 58 + 58])
+    assert _forward(texts[file], ()) == _forward(patched, ()) == ((1 + 61) + 61) * 2  # without a drafter nothing is different
+
+
+def _forward(text: str, layers: tuple[int, ...]) -> Any:
+    """`DeepseekV2Model.forward` of a source with 61 layers that each add one to state and residual."""
+    import __future__
+
+    from itertools import islice
+    from types import SimpleNamespace
+
+    model = next(node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef) and node.name == "DeepseekV2Model")
+    forward = next(node for node in model.body if isinstance(node, ast.FunctionDef) and node.name == "forward")
+    rank = SimpleNamespace(is_first_rank=True, is_last_rank=True)
+    space: dict[str, Any] = {"get_pp_group": lambda: rank, "islice": islice, "IntermediateTensors": dict}
+    code = compile(ast.Module([forward], []), "forward", "exec", flags=__future__.annotations.compiler_flag, dont_inherit=True)
+    exec(code, space)
+    this = SimpleNamespace(
+        config=SimpleNamespace(),
+        layers=[lambda positions, hidden, residual, scaling: (hidden + 1, (residual or 0) + 1)] * 61,
+        start_layer=0,
+        end_layer=61,
+        aux_hidden_state_layers=tuple(layer for layer in layers if layer),  # before the first layer there is no residual
+        embed_input_ids=lambda ids: 1,
+        norm=lambda hidden, residual: ((hidden + residual) * 2, residual),
+    )
+    return space["forward"](this, [1], [0], None)
+
+
 def _functions(tree: Any) -> dict[str, str]:
     out = {}
     for node in ast.walk(tree):

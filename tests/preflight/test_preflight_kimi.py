@@ -112,3 +112,17 @@ def test_a_flag_with_a_slip_is_named_with_the_right_one(tmp_path: Path, checkpoi
     assert [(f.severity, f.title) for f in report.findings if f.id == "unknown-variable"] == [
         (WARN, "vLLM 0.18.1 does not know VLLM_CACHE_ROT")
     ]
+
+
+def test_the_patch_is_offered_only_to_drafters_that_it_helps(tmp_path: Path, checkpoints: dict[str, str]) -> None:
+    def remedies() -> str:
+        report = launched(
+            world.vllm(tmp_path / f"venv{len(list(tmp_path.iterdir()))}", "0.17.1", families=OLD, kimi=False), checkpoints
+        )
+        return " ".join(finding.remedy for finding in report.of(BLOCK))
+
+    assert "patch apply" in remedies()
+    for number, change in enumerate(({"architectures": ["Eagle3DeepseekV2ForCausalLM"]}, {"norm_before_fc": True})):
+        checkpoints["drafter"] = str(world.drafter(tmp_path / f"other{number}", {**world.DRAFTER, **change}))
+        assert "patch apply" not in remedies()
+        assert "0.18" in remedies()

@@ -8,7 +8,7 @@ from eagletui.engines.patches.core import APPLICABLE, APPLIED, BACKUP
 from eagletui.engines.patches.sets import SETS
 from eagletui.engines.preflight.case import Case
 from eagletui.engines.preflight.findings import INFO, WARN, Finding
-from eagletui.engines.preflight.target_checks import is_kimi
+from eagletui.engines.preflight.target_checks import patchable
 from eagletui.engines.preflight.versions import before
 
 PART = "engine"
@@ -53,7 +53,7 @@ def patches(case: Case) -> Iterator[Finding]:
                 "eagletui patch check tells which file; revert, then apply",
                 PART,
             )
-        elif within and told.get("state") == APPLICABLE and case.eagle3 and is_kimi(case):
+        elif within and told.get("state") == APPLICABLE and case.eagle3 and patchable(case):
             yield Finding(
                 "patch-offered",
                 INFO,

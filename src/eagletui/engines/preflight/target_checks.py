@@ -11,6 +11,7 @@ from eagletui.engines.preflight.launch import architectures
 from eagletui.engines.preflight.versions import before
 
 PART = "target"
+OR_PATCH = " Or patch this one: eagletui patch apply HOST ENV kimi-eagle3."
 
 
 def families(case: Case) -> List[str]:
@@ -46,9 +47,7 @@ def allowed(case: Case) -> Iterator[Finding]:
     others = [kind for kind in types[1:] if any(family in kind for family in listed)]
     if others:
         return
-    patch = (
-        " For a drafter of the Llama type the patch `kimi-eagle3` does it too: eagletui patch check." if _patchable(case) else ""
-    )
+    patch = OR_PATCH if patchable(case) else ""
     yield Finding(
         "eagle3-target-not-allowed",
         BLOCK,
@@ -60,8 +59,12 @@ def allowed(case: Case) -> Iterator[Finding]:
     )
 
 
-def _patchable(case: Case) -> bool:
-    return is_kimi(case) and before(case.version, "0.16") is False and before(case.version, "0.18") is True
+def patchable(case: Case) -> bool:
+    """Whether the patch for Kimi would make this launch work: its versions, and a drafter of the Llama type."""
+    within = before(case.version, "0.16") is False and before(case.version, "0.18") is True
+    names = architectures(case.drafter.get("config") or {})
+    other = any("Deepseek" in name for name in names) or bool(case.draft.get("norm_before_fc"))
+    return case.launch.engine == "vllm" and is_kimi(case) and within and not other
 
 
 def _model(case: Case) -> Optional["dict[str, object]"]:
@@ -123,7 +126,7 @@ def _old_for_kimi(case: Case) -> bool:
 
 
 def _no_interface(case: Case, evidence: str, name: str) -> Finding:
-    patch = " For a drafter of the Llama type: eagletui patch check." if _patchable(case) and case.launch.engine == "vllm" else ""
+    patch = OR_PATCH if patchable(case) else ""
     return Finding(
         "eagle3-interface-missing",
         BLOCK,
@@ -153,7 +156,7 @@ def image_token(case: Case) -> Iterator[Finding]:
     # a configuration class may give a default that the file does not hold; known for Kimi's own key alone
     if attribute == "media_placeholder_token_id" or (not has and not is_kimi(case)):
         return
-    patch = " For a drafter of the Llama type: eagletui patch check." if _patchable(case) else ""
+    patch = OR_PATCH if patchable(case) else ""
     yield Finding(
         "image-token-missing",
         BLOCK,
