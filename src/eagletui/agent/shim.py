@@ -346,18 +346,19 @@ class Shim(Served, Boxed):
             members=len(self._members),
             member_pids=_pids(self._members),
             listening=None,
+            troubles=self._troubles(),
             state="oom" if killed_for_memory else ("stopping" if self._ending.active else "exited"),
         )
         ready = self._f.get("health") == "ready"
         if self._f.get("health") is not None and not self._ending.active:
             # a server that nobody ended has failed, whatever its status: vLLM ends with 0 when its engine has died
             self._f["health"] = "failed"
-            if ready and not self._f.get("detail"):
+            words = None
+            if ready:
                 from eagletui.jobs.base import status_words
 
-                self._f["detail"] = "ended after it was ready, though nobody here asked for it: %s" % status_words(rc)
-            if first is not None:
-                self._f["detail"] = "; ".join(text for text in (self._f.get("detail"), first) if text)
+                words = "ended after it was ready, though nobody here asked for it: %s" % status_words(rc)
+            self._f["detail"] = "; ".join(text for text in (words, first, self._f.get("detail")) if text) or None
         if killed_for_memory:
             self._f["detail"] = memory or "killed by the kernel for memory"
             self._f["first_error"] = self._f.get("first_error") or self._f["detail"]
