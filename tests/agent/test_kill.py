@@ -329,6 +329,7 @@ def test_a_main_process_whose_first_thread_has_ended_is_no_zombie(jobs: Jobs) ->
     assert (over["state"], over["rc"], over["members"]) == ("exited", -9, 0)
 
 
+@pytest.mark.fault(32, how="a main process whose supervisor is dead, adopted by a process that reaps nothing")
 def test_a_main_process_that_nobody_reaps_is_gone(jobs: Jobs, subreaper: None) -> None:
     """In a container whose process 1 reaps nothing, a main process stays a zombie once its supervisor has died."""
     spec = jobs.spec("sleep", "300")

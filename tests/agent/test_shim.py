@@ -292,6 +292,7 @@ def test_a_log_larger_than_the_disk(small_disk: Path, monkeypatch: pytest.Monkey
         jobs.clean()
 
 
+@pytest.mark.fault(20, how="a tmpfs filled to its last block under the state files")
 def test_a_full_disk_keeps_the_old_state(small_disk: Path) -> None:
     path = small_disk / "state.json"
     state_dir.write_json(str(path), {"n": 1})

@@ -53,10 +53,9 @@ def smoke_words(problem: str | None) -> str | None:
 
 
 def complaints(job: JobState) -> list[str]:
-    """What is wrong with a server that runs: why its first answer did not come, why it has no numbers."""
-    if not is_alive(job):
-        return []
-    return [words for words in (smoke_words(job.smoke_problem), job.metrics_problem) if words]
+    """What is wrong with a job that runs: its log, port or files; of a server why its first answer did not come, or no numbers."""
+    own = (smoke_words(job.smoke_problem), job.metrics_problem) if is_alive(job) else ()
+    return [words for words in (*own, *(job.troubles if job.ended is None else ())) if words]
 
 
 def servers(jobs: Iterable[JobState]) -> list[JobState]:
