@@ -145,6 +145,7 @@ async def gone(pid: int, limit: float) -> float:
 
 def say(text: str) -> None:
     """A figure for who reads the run with -s, or the report of a failure."""
+    text = f"{text} [load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores]"
     print(f"\n  {text}", end="", flush=True)
     if path := os.environ.get("EAGLETUI_FIGURES"):
         with open(path, "a") as file:

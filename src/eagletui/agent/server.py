@@ -41,6 +41,10 @@ _HOMES: Dict[str, str] = {
 }
 _OTHERS = "eagletui.agent.jobs_api"  # all other methods
 
+# what changes something on the host: refused once the client has said in `hello` that it only watches
+CHANGES = frozenset(("launch", "kill", "remove", "write", "unit_start", "discard", "leftovers"))
+_ONLY_WITH = {"leftovers": "remove"}  # changes something only with this parameter
+
 
 class _Transfer:
     """A long body under way: the pieces left, and how many may go before the client gives a credit."""
@@ -73,6 +77,7 @@ class Server:
         self._deferred: List[Tuple[str, Call]] = []  # calls that need modules which are still to come
         self._heard = loop.now()
         self._why: Optional[str] = None
+        self._readonly = False
         os.set_blocking(source, False)
 
     def run(self) -> Optional[str]:
@@ -163,6 +168,11 @@ class Server:
 
     def _do(self, method: str, call: Call) -> None:
         """Have a call answered by its handler; whatever the handler raises becomes the answer."""
+        if method == "hello" and call.params.get("readonly") is True:
+            self._readonly = True  # for as long as the connection lives
+        if self._readonly and method in CHANGES and (method not in _ONLY_WITH or call.params.get(_ONLY_WITH[method])):
+            call.fail(method, "this session is read-only", "connect without --readonly (and readonly in config.toml)", "denied")
+            return
         try:
             self._handler(method)(call)
         except CallError as error:

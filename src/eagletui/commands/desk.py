@@ -12,6 +12,7 @@ import getpass
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from eagletui.commands.good import remember
@@ -86,11 +87,17 @@ def connector(target: Target, settings: HostSettings, prompter: Prompter | None,
     if target.local:
         from eagletui.hosts.local import connect_local
 
-        return connect_local
+        return partial(connect_local, readonly=settings.readonly)
     from eagletui.hosts import ssh
 
     return ssh.connector(
-        target, prompter, strict=settings.strict, config=settings.ssh_config, identity=settings.identity, notice=notice
+        target,
+        prompter,
+        strict=settings.strict,
+        config=settings.ssh_config,
+        identity=settings.identity,
+        notice=notice,
+        readonly=settings.readonly,
     )
 
 

@@ -71,7 +71,16 @@ class Link:
 
     info: HostInfo
 
-    def __init__(self, transport: Transport, nonce: str, *, target: str = "", silence: float = 15.0, beat: float = 1.0) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        nonce: str,
+        *,
+        target: str = "",
+        silence: float = 15.0,
+        beat: float = 1.0,
+        readonly: bool = False,
+    ) -> None:
         self.target = target
         self.received = self.sent = 0
         self.last_frame: float | None = None
@@ -79,6 +88,7 @@ class Link:
         self.banner = ""
         self.ended: asyncio.Future[HostError] = asyncio.get_running_loop().create_future()
         self._transport, self._silence, self._interval = transport, silence, beat
+        self._said: Doc = {"version": __version__, **({"readonly": True} if readonly else {})}
         self._mark = b"\0" + nonce.encode() + b"\0"
         self._decoder: Decoder | None = None  # once the nonce has come
         self._preamble = bytearray()
@@ -99,7 +109,7 @@ class Link:
 
     async def _greet(self) -> None:
         try:
-            doc, _ = await self._ask("hello", {"version": __version__}, b"", START_SECONDS)
+            doc, _ = await self._ask("hello", self._said, b"", START_SECONDS)
         except HostError as error:
             if error.kind == "timeout" and self._decoder is None:
                 said = f"; it printed: {self.banner}" if self.banner else ""
@@ -410,14 +420,16 @@ async def open_link(
     silence: float = 15.0,
     beat: float = 1.0,
     blob: bytes | None = None,
+    readonly: bool = False,
 ) -> Link:
     """Start the agent over a transport whose shell runs ``bootstrap.command(nonce)``, and greet it.
 
     ``early(link)`` is called before anything has come back: requests and subscriptions that it starts as tasks go out
     together with the agent's modules, so they cost no round trip of their own. Raises `HostError`; the transport is closed
-    then. ``silence`` and ``beat`` are seconds. ``blob`` defaults to `bootstrap.bundle`, sent in its two parts.
+    then. ``silence`` and ``beat`` are seconds. ``blob`` defaults to `bootstrap.bundle`, sent in its two parts. With ``readonly``
+    the agent refuses whatever would change the host.
     """
-    link = Link(transport, nonce, target=target, silence=silence, beat=beat)
+    link = Link(transport, nonce, target=target, silence=silence, beat=beat, readonly=readonly)
     try:
         first, rest = await asyncio.to_thread(bootstrap.parts) if blob is None else (blob, b"")
         link._start(first)

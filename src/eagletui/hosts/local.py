@@ -127,8 +127,9 @@ async def connect_local(
     watchdog: float = 60.0,
     silence: float = 15.0,
     blob: bytes | None = None,
+    readonly: bool = False,
 ) -> Link:
-    """Start an agent on this machine. ``early`` as for `open_link`. Raises `HostError`."""
+    """Start an agent on this machine. ``early`` and ``readonly`` as for `open_link`. Raises `HostError`."""
     nonce = bootstrap.new_nonce()
     command = bootstrap.command(nonce, watchdog)
     loop = asyncio.get_running_loop()
@@ -136,4 +137,4 @@ async def connect_local(
         _, transport = await loop.subprocess_exec(LocalTransport, shell, "-c", command, start_new_session=True, cwd="/")
     except OSError as error:
         raise HostError("start the agent", f"{shell}: {error.strerror}", kind="other") from error
-    return await open_link(transport, nonce, target="local", early=early, silence=silence, blob=blob)
+    return await open_link(transport, nonce, target="local", early=early, silence=silence, blob=blob, readonly=readonly)

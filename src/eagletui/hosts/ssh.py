@@ -36,6 +36,7 @@ class SshOptions(TypedDict, total=False):
     none, or the path of another file. ``identity`` is a key file to try before all others. ``notice`` is told in one line what
     a person should know though it works. ``credentials`` keep what was typed for later connections. ``silence`` is the number
     of seconds without a frame after which the link is given up; ``watchdog`` those after which the agent ends by itself.
+    ``readonly``: the agent refuses whatever would change the host.
     """
 
     strict: bool
@@ -46,6 +47,7 @@ class SshOptions(TypedDict, total=False):
     credentials: Credentials
     silence: float
     watchdog: float
+    readonly: bool
 
 
 def connector(
@@ -88,7 +90,14 @@ async def connect_ssh(
     transport = await open_ssh(target, bootstrap.command(nonce, options.get("watchdog", 60.0)), prompter, **options)
     transport.keeps = True  # a login may have cost a person a code: it serves for the other way too
     try:
-        link = await open_link(transport, nonce, target=str(target), early=early, silence=options.get("silence", SILENCE))
+        link = await open_link(
+            transport,
+            nonce,
+            target=str(target),
+            early=early,
+            silence=options.get("silence", SILENCE),
+            readonly=options.get("readonly", False),
+        )
     except HostError as error:
         if error.kind in UNFIT:
             return await _without_agent(transport, error)
