@@ -28,6 +28,14 @@ async def started(desk: Desk, profile: Profile, **secrets: str) -> JobState:
     return await wait_ready(desk, plan.job, lambda _state: None)
 
 
+async def test_a_secret_of_the_environment_need_not_be_given(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", CANARY)
+    plan = await plan_launch(desk, fake(secrets=("HF_TOKEN",)))
+    assert plan.missing == ()
+    state = await launch(desk, plan, {})
+    assert f"HF_TOKEN={CANARY}".encode() in Path(f"/proc/{state.pid}/environ").read_bytes()
+
+
 class Lossy:
     """The desk's session, whose connection is lost right after the host has taken up the next ``times`` requests of a method."""
 

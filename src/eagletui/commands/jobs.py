@@ -168,22 +168,23 @@ def _busy(card: GpuSample) -> str | None:
 async def launch(desk: Desk, plan: LaunchPlan, secrets: Mapping[str, str]) -> JobState:
     """Start the job of ``plan``; its state once its main process runs (or could not be executed: ``failed_to_exec``).
 
-    ``secrets`` holds a value for each name in ``plan.secrets``. Over lost connections the same launch is sent again, with the
-    same id, for `LAUNCH_SECONDS`. Raises `HostError`: kind taken when a port or card is, config for a missing secret.
+    ``secrets`` holds a value for each name in ``plan.missing``; the others come from this machine's environment. Over lost
+    connections the same launch is sent again, with the same id, for `LAUNCH_SECONDS`. Raises `HostError`: kind taken when a port or card is, config for a missing secret.
     """
     may_change(desk, "launch")
     if plan.profile.unit is not None:
         from eagletui.commands.unit import start_unit
 
         return await start_unit(desk, plan)
-    without = [name for name in plan.secrets if not secrets.get(name)]
+    values = {name: secrets.get(name) or os.environ.get(name) or "" for name in plan.secrets}
+    without = [name for name, value in values.items() if not value]
     if without:
         raise _config("launch", f"no value for {', '.join(without)}", "set it in your environment, or type it in the launch form")
     desk.launched[plan.job] = plan.profile
     deadline = time.monotonic() + LAUNCH_SECONDS
     while True:
         try:
-            doc = await desk.session.request("launch", spec=plan.spec, secrets={name: secrets[name] for name in plan.secrets})
+            doc = await desk.session.request("launch", spec=plan.spec, secrets=values)
             return from_doc(JobState, doc)
         except HostError as error:
             if not error.retry or time.monotonic() > deadline:
