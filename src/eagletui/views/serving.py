@@ -53,7 +53,7 @@ def smoke_words(problem: str | None) -> str | None:
 
 
 def complaints(job: JobState) -> list[str]:
-    """What is wrong with a job that runs: its log, port or files; of a server why its first answer did not come, or no numbers."""
+    """What is wrong with a job that runs: its log, port or files; of a server why it gave no first answer, or no numbers."""
     own = (smoke_words(job.smoke_problem), job.metrics_problem) if is_alive(job) else ()
     return [words for words in (*own, *(job.troubles if job.ended is None else ())) if words]
 
