@@ -14,6 +14,7 @@ from eagletui.screens.load_words import (
     ended_lines,
     eta_line,
     failed_lines,
+    left_lines,
     liveness_lines,
     log_lines,
     memory_lines,
@@ -26,7 +27,7 @@ from eagletui.screens.load_words import (
 )
 from eagletui.screens.serving import Head, ServerPart, ServingPage
 from eagletui.views.loading import eta_of, fold_lines, job_cards, silence_of, squeezed, steps_of, work_of
-from eagletui.views.serving import LIVE, current, has_failed, is_alive, is_loading, is_stopping
+from eagletui.views.serving import LEFTOVER, LIVE, current, has_failed, is_alive, is_loading, is_stopping
 from eagletui.widgets.paint import Line, wrapped
 
 LEAST_TAIL = 3
@@ -43,6 +44,8 @@ class Outcome(ServerPart):
             out = failed_lines(job, self.store.tails.get(job.id, ()), self.frame.keys, width)
         elif not is_alive(job):
             out = ended_lines(job, width)
+        elif job.state == LEFTOVER:
+            out = left_lines(self.store, job, width)
         elif job.state == "lost_supervisor":
             out = orphan_lines(job, width)
         elif is_stopping(job):

@@ -11,6 +11,7 @@ from eagletui.screens.details import folded_text
 from eagletui.screens.serving_words import eta_words, warned
 from eagletui.store import Store
 from eagletui.text import MISSING, clean, clock, duration, gib, number, plural, rate, size
+from eagletui.views.adopted import leftover_words
 from eagletui.views.loading import (
     LONGEST_PHASE,
     Folded,
@@ -192,7 +193,8 @@ def _apart(one: Held) -> str:
 
 def ready_lines(store: Store, job: JobState, cards: Sequence[GpuSample], width: int) -> list[Line]:
     """A server that is ready: its model, its first answer, and the room its cards have left."""
-    parts: list[Line] = [[("● ready", "good"), (f" after {duration(job.ready_seconds)}", "")]]
+    spent = f" after {duration(job.ready_seconds)}" if job.ready_seconds is not None else ", since before it was found"
+    parts: list[Line] = [[("● ready", "good"), (spent, "")]]
     if job.served_model:
         parts.append([("model id ", "dim"), (clean(job.served_model, 80), "")])
     if job.max_model_len is not None:
@@ -203,7 +205,8 @@ def ready_lines(store: Store, job: JobState, cards: Sequence[GpuSample], width: 
         if job.smoke_seconds is not None:
             first.append((f" in {number(job.smoke_seconds, 2)} s", "dim"))
     else:
-        first.append(("none" if job.smoke_problem else "not tried, or not yet", "dim"))
+        unasked = "not asked of a server that eagletui did not start" if job.adopted is not None else "not tried, or not yet"
+        first.append(("none" if job.smoke_problem else unasked, "dim"))
     parts.append(first)
     out: list[Line] = [[(" ", ""), *line] for line in wrapped(parts, width - 1)]
     for text in (job.detail, *complaints(job)):
@@ -303,6 +306,12 @@ def orphan_lines(job: JobState, width: int) -> list[Line]:
     if job.ready_seconds is not None:
         parts.append([(f"it was ready after {duration(job.ready_seconds)}", "")])
     out = [[(" ", ""), *joined(parts, width - 1)]]
+    return out + warned(job.detail, width, 2) if job.detail else out
+
+
+def left_lines(store: Store, job: JobState, width: int) -> list[Line]:
+    """What a dead server that was only found has left, and that it can be ended."""
+    out = warned(leftover_words(store, job), width, 2)
     return out + warned(job.detail, width, 2) if job.detail else out
 
 
