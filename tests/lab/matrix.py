@@ -87,7 +87,10 @@ class Engine:
     def loading(self) -> None:
         """Launch it and wait until its children load."""
         self.launch()
-        self.jobs.wait(self.id, lambda s: s.get("phase") in ("workers", "weights") or s.get("state") != "running", LOAD)
+        begun = {"workers", "weights", "process", "kv"}  # phases of a second or two: which of them is seen is chance
+        self.jobs.wait(
+            self.id, lambda s: begun & {phase["id"] for phase in s.get("phases") or ()} or s.get("state") != "running", LOAD
+        )
         self.look()
         assert self.state["health"] == "loading", self.state
 
