@@ -164,3 +164,13 @@ async def test_a_unit_of_the_users_own_manager(machine: Machine, tmp_path: Path,
         report = await commands.kill(desk, kill)
         assert (report.done, report.remaining) == (True, ())
         assert active(seat, "vllm-mine.service") == "inactive"
+
+
+async def test_at_once_it_stays_down_too(seat: Seat) -> None:
+    desk = seat.desk
+    assert desk is not None
+    state = await ready(seat, await commands.launch(desk, await commands.plan_launch(desk, profile()), {}))
+    report = await commands.kill(desk, await commands.kill_plan(desk, state.id), now=True)
+    assert (report.done, report.remaining) == (True, ())
+    assert active(seat) in ("inactive", "failed")
+    assert seat.machine.run("systemctl", "show", "--property=NRestarts", "--value", "vllm-test.service").strip() == "0"

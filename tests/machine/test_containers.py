@@ -192,9 +192,11 @@ def test_the_supervisor_dies(jobs: Jobs) -> None:
     assert not shim(over)
 
 
-@pytest.mark.parametrize("dead", [False, True])
-def test_a_container_that_somebody_else_started_is_stopped_by_its_engine(jobs: Jobs, tmp_path: Path, dead: bool) -> None:
-    """With a restart policy, which would bring it back after signals; also when its monitor is dead."""
+@pytest.mark.parametrize(("dead", "now"), [(False, False), (False, True), (True, False)])
+def test_a_container_that_somebody_else_started_is_stopped_by_its_engine(
+    jobs: Jobs, tmp_path: Path, dead: bool, now: bool
+) -> None:
+    """With a restart policy, which would bring it back after signals; also at once, and when its monitor is dead."""
     name, port = f"hand-{os.urandom(4).hex()}", free_port()
     install(tmp_path / "bin")
     python = os.path.realpath(sys.executable)
@@ -216,7 +218,7 @@ def test_a_container_that_somebody_else_started_is_stopped_by_its_engine(jobs: J
             os.kill(monitor, signal.SIGKILL)
             until(lambda: procfs.read_stat(monitor) is None, 20)
             plan = jobs.call("kill_plan", job=found.id)
-        answer = jobs.call("kill", job=found.id, token=plan["token"], wait=120)
+        answer = jobs.call("kill", job=found.id, token=plan["token"], now=now, wait=120)
         assert answer["result"]["remaining"] == []
         assert why_taken(port) is None
         assert not any(procfs.alive(victim["pid"], victim["start"]) for victim in plan["processes"])

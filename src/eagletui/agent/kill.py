@@ -108,6 +108,8 @@ def job_files(origin: Origin, members: Iterable[Key], started: float, uid: Optio
 LEVER, MAIN, ALL, KILL = -1, 0, 1, 2
 SETTLE = 10.0
 """Seconds after a lever has done its work, until what is left is signalled."""
+FORCE_FIRST = 15.0
+"""Seconds that a lever has for ending it at once, before signals do: what holds it must not take their effect for a crash."""
 
 
 class Ladder:
@@ -212,8 +214,11 @@ class Ladder:
                 self._finished = True
                 self._done(list(members.values()))
                 return
-            self._kill_all(members)
-            self._say("SIGKILL to all", waited, self._graces.kill, members)
+            if self._lever is not None and not self._lever.finished and waited < min(FORCE_FIRST, self._graces.kill / 2):
+                self._say(self._lever.text + " at once", waited, self._graces.kill, members)
+            else:
+                self._kill_all(members)
+                self._say("SIGKILL to all", waited, self._graces.kill, members)
         self._loop.call_later(POLL, self._poll)
 
     def _kill_all(self, members: Mapping[Key, Stat]) -> None:

@@ -103,6 +103,7 @@ class Lever:
         """Nobody waits any longer. What goes wrong is told by `problem`; the signals that follow do not depend on it."""
         for tool in self._running:
             tool.give_up()
+        self.finished = False
         self._next(list(self.force_argvs))
 
     def _next(self, argvs: List[List[str]]) -> None:
