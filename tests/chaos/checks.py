@@ -30,18 +30,18 @@ def after_each(world: World) -> Iterator[str]:
     for canary in world.canaries:
         if canary.trouble:
             yield canary.trouble
+    table = world.table()
     for record in world.records.values():
         if len(record.starts) > 1:
             yield f"{record.id}: started {len(record.starts)} times"
         if record.accepted is False and record.starts:
             yield f"{record.id}: was refused, and runs"
         if not record.removed:
-            yield from _state(world, record)
+            yield from _state(world, record, world.main_lives(record, table))
 
 
-def _state(world: World, record: Record) -> Iterator[str]:
+def _state(world: World, record: Record, lived: bool) -> Iterator[str]:
     # /proc is looked at before the state is read, and again when both disagree: the job may end in between
-    lived = world.main_lives(record)
     state = world.job(record).state()
     if state is None:
         if record.accepted:

@@ -42,7 +42,8 @@ def lost(error: HostError) -> bool:
 
 
 def _running(world: World) -> list[Record]:
-    return [record for record in world.records.values() if not record.removed and world.living(record)]
+    table = world.table()
+    return [record for record in world.records.values() if not record.removed and table.get(record.id)]
 
 
 def _add(world: World, draw: Draw, port: int | None, status: int | None = None) -> Record:
@@ -138,7 +139,8 @@ async def end_job(world: World, draw: Draw) -> str:
 
 async def let_it_exit(world: World, draw: Draw) -> str:
     """A job exits by itself, with a status that only it knows."""
-    running = [record for record in _running(world) if world.main_lives(record)]
+    table = world.table()
+    running = [record for record in _running(world) if world.main_lives(record, table)]
     status = int(draw.one() * 200)
     if not running:
         return "none runs"
@@ -150,7 +152,8 @@ async def let_it_exit(world: World, draw: Draw) -> str:
 
 async def kill_main(world: World, draw: Draw) -> str:
     """SIGKILL to a job's main process from outside: its worker stays."""
-    running = [record for record in _running(world) if world.main_lives(record)]
+    table = world.table()
+    running = [record for record in _running(world) if world.main_lives(record, table)]
     if not running:
         return "none runs"
     record = running[draw.of(running)]
@@ -165,7 +168,8 @@ async def kill_main(world: World, draw: Draw) -> str:
 
 async def flood(world: World, draw: Draw) -> str:
     """A job writes six times what its log may keep, as fast as it can, while a client reads it."""
-    running = [record for record in _running(world) if world.main_lives(record)]
+    table = world.table()
+    running = [record for record in _running(world) if world.main_lives(record, table)]
     if not running:
         return "none runs"
     record, client = running[draw.of(running)], world.clients[draw.of(world.clients)]
@@ -210,7 +214,8 @@ async def follow(world: World, draw: Draw) -> str:
 
 async def forget(world: World, draw: Draw) -> str:
     """Remove an ended job."""
-    ended = [record for record in world.records.values() if record.accepted and not record.removed and not world.living(record)]
+    table = world.table()
+    ended = [one for one in world.records.values() if one.accepted and not one.removed and not table.get(one.id)]
     if not ended:
         return "none has ended"
     record, client = ended[draw.of(ended)], world.clients[draw.of(world.clients)]

@@ -254,20 +254,27 @@ class World:
     def job(self, record: Record) -> Job:
         return Job(str(self.state / "jobs" / record.id))
 
-    def living(self, record: Record) -> list[tuple[int, int]]:
-        """Every live process of a job, as /proc tells it: its command line names its files."""
-        mark = str(self.truth / f"{record.id}.starts")
-        found = []
+    def table(self) -> dict[str, list[tuple[int, int]]]:
+        """{job: its live processes}, as /proc tells it: their command line names the job's files."""
+        before, after = f"{self.truth}/", ".starts"
+        found: dict[str, list[tuple[int, int]]] = {}
         for pid in procfs.pids():
-            if mark in (procfs.cmdline(pid) or "").split(" "):
-                stat = procfs.read_stat(pid)
-                if stat is not None and not stat.dead:
-                    found.append((pid, stat.start))
+            for word in (procfs.cmdline(pid) or "").split(" "):
+                if word.startswith(before) and word.endswith(after):
+                    stat = procfs.read_stat(pid)
+                    if stat is not None and not stat.dead:
+                        found.setdefault(word[len(before) : -len(after)], []).append((pid, stat.start))
         return found
 
-    def main_lives(self, record: Record) -> bool:
+    def living(self, record: Record) -> list[tuple[int, int]]:
+        """Every live process of a job now."""
+        return self.table().get(record.id, [])
+
+    def main_lives(self, record: Record, table: dict[str, list[tuple[int, int]]] | None = None) -> bool:
+        """Whether its main process lives now, or did when ``table`` was taken."""
         starts = record.starts
-        return bool(starts) and any(pid == starts[0] for pid, _ in self.living(record))
+        table = self.table() if table is None else table
+        return bool(starts) and any(pid == starts[0] for pid, _ in table.get(record.id, []))
 
     def agents(self) -> list[tuple[int, int]]:
         """The agents and their helpers that run on the host: python started through this sshd, with its environment."""
