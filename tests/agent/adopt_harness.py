@@ -63,9 +63,13 @@ class Servers:
         process.kill()
         process.wait(30)
 
+    def _is_ours(self, pid: int) -> bool:
+        """Whether a process was started from this folder or writes into it: nobody else knows the folder."""
+        inside = [lead for lead in procfs.fd_paths(pid).values() if lead.startswith(f"{self.folder}/")]
+        return bool(inside) or any(word.startswith(f"{self.folder}/bin/") for word in procfs.argv(pid)[:5])
+
     def clean(self) -> None:
-        for found in adopt.Finder().look():
-            self._seen.update((s.pid, s.start) for s in found.members if found.head.pid in {p.pid for p in self.processes})
+        self._seen |= {key for key in map(_key, procfs.pids()) if key is not None and self._is_ours(key[0])}
         for process in self.processes:
             if process.poll() is None:
                 process.kill()
@@ -73,6 +77,11 @@ class Servers:
         for pid, start in self._seen:
             signal_process(pid, start, signal.SIGKILL)
         until(lambda: not any(procfs.alive(pid, start) for pid, start in self._seen), 20, "the stand-ins end")
+
+
+def _key(pid: int) -> tuple[int, int] | None:
+    stat = procfs.read_stat(pid)
+    return None if stat is None or pid == os.getpid() else (pid, stat.start)
 
 
 class Look:

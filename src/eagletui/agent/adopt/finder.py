@@ -6,6 +6,7 @@ title), and all of them once a minute, because a pid may have been given away. W
 
 from __future__ import annotations
 
+import re
 from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
 from eagletui.agent import procfs
@@ -15,7 +16,12 @@ from eagletui.agent.procfs import Stat
 from eagletui.engines.titles import SERVER, Title, title_of
 
 SLICE = 100  # processes per turn of the loop: about 2 ms
-YOUNG = 120.0
+NEW, YOUNG = 10.0, 120.0
+_STARTERS = re.compile(
+    r"(?:python|pypy|pt_main|vllm|sglang|sh$|bash|dash|zsh|fish|env|nice|ionice|numactl|taskset|timeout|stdbuf|setsid|setpriv|"
+    r"sudo|su$|runuser|conda|mamba|uv|pixi|poetry|tini|dumb-init|catatonit|docker-init|conmon|runc|crun|\()"
+)
+"""Names of processes that may become a server by exec, or have just been forked to become a part of one."""
 WHOLE_EVERY = 60.0
 _KTHREADD = 2
 _PYTHON = "python"
@@ -77,7 +83,8 @@ class Finder:
         known = self._table.get(pid)
         if known is None:
             return True
-        return (pid, known.start) in self._titles or now - known.start / procfs.CLOCK_TICKS < YOUNG
+        age = now - known.start / procfs.CLOCK_TICKS
+        return (pid, known.start) in self._titles or age < NEW or (age < YOUNG and _STARTERS.match(known.comm) is not None)
 
     def _take(self, pid: int) -> None:
         stat = procfs.read_stat(pid)

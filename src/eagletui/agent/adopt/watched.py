@@ -202,7 +202,12 @@ class Watched(Owner):
         self._f.pop("pid", None)
         self._f.pop("pid_start", None)
         self._look_at_members(self._loop.now())
+        self._name_leftovers()
         self._log_problem = self._log_problem or "the server is dead, and with it what led to its log"
+
+    def _name_leftovers(self) -> None:
+        names = ["pid %d (%s)" % (stat.pid, stat.comm) for stat in list(self._members.values())[:8]]
+        self._f["detail"] = "the server is dead; left of it: %s" % ", ".join(names)
 
     def tick(self, now: float) -> None:
         """Look at what changes."""
@@ -213,8 +218,7 @@ class Watched(Owner):
         if now - self._metered >= MEMBERS_EVERY:
             self._look_at_members(now)
         if self.found.main is None:
-            names = ["pid %d (%s)" % (stat.pid, stat.comm) for stat in list(self._members.values())[:8]]
-            self._f["detail"] = "the server is dead; left of it: %s" % ", ".join(names)
+            self._name_leftovers()
             return
         self._look_at_port(now)
         self._f.update(self._read.fields(self._f.get("health") == "ready"))
