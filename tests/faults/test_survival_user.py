@@ -38,7 +38,7 @@ def linger(seat: Seat) -> None:
     wait_for("the user's manager", lambda: seat.machine.run("ls", f"/run/user/{uid}/systemd/private", check=False))
 
 
-@pytest.mark.fault(46, how="a user without linger logs out; logind leaves processes alone, its default")
+@pytest.mark.fault(46, how="a user without linger logs out, then is terminated; logind leaves processes alone, its default")
 async def test_without_linger_a_job_is_a_process_that_outlives_the_logout(ann: Seat) -> None:
     state = await ann.ticking()
     assert (state.runner, state.unit, state.survival) == ("process", None, None)
@@ -48,6 +48,15 @@ async def test_without_linger_a_job_is_a_process_that_outlives_the_logout(ann: S
     assert (now.state, now.pid, now.shim_pid) == ("running", state.pid, state.shim_pid)
     ann.grows(state.id)
     assert (await ann.kill(state.id)).done
+
+    # a session that an administrator terminates takes the job that was launched in it along, and that is told as an end
+    other = await ann.ticking()
+    for session in ann.sessions():
+        ann.machine.run("loginctl", "terminate-session", session)
+    await ann.again()
+    over = await ann.until(other.id, lambda s: not s.members and s.state not in ("running", "stopping"))
+    assert over.state in ("exited", "lost_supervisor")
+    assert (over.rc is None) == (over.state == "lost_supervisor")
 
 
 @pytest.mark.fault(46, how="KillUserProcesses=yes and no linger: the last session ends")

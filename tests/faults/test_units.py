@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -151,6 +151,28 @@ async def test_a_killed_supervisor_in_a_unit_leaves_a_job_that_lives_and_can_be_
     assert over.detail is not None
     assert over.detail.endswith("; its supervisor had died")
     wait_for("nothing of it", lambda: gone(seat, state))
+
+
+@pytest.mark.fault(31, how="SIGKILL to the supervisor in its unit, on a host whose control groups are of version 1")
+async def test_on_a_host_with_control_groups_of_old(
+    machines: Callable[..., Machine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = machines(unified=False).boot()
+    async with seated(machine, tmp_path / "home", monkeypatch) as seat:
+        state = await seat.launch(seat.spec("bash", "-c", "setsid sleep 600 >/dev/null 2>&1 & while sleep 0.1; do date; done"))
+        assert state.runner == "system-unit"
+        before = await seat.until(state.id, lambda s: (s.members or 0) >= 2)
+        assert before.shim_pid is not None
+        seat.signal(before.shim_pid)
+        await seat.until(state.id, lambda s: s.state == "lost_supervisor" and s.members)
+        seat.grows(state.id)
+        assert (await seat.kill(state.id)).done
+        # systemd in a container is not told when such a group is empty, so the unit itself stays listed
+        assert not any(machine.alive(pid) for pid, _ in before.member_pids)
+        other = await seat.ticking()
+        machine.run("systemctl", "stop", f"eagletui-{other.id}.service")
+        over = await seat.state(other.id)
+        assert (over.state, over.rc, over.members) == ("exited", -15, 0)
 
 
 @pytest.mark.fault(30, how="SIGKILL to the main process in its unit; workers in sessions of their own stay")

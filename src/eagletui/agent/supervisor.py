@@ -68,8 +68,11 @@ def write_secrets(directory: str, job: str, secrets: Mapping[str, str]) -> str:
     """A 0600 file in a memory-backed directory, which the shim removes before it does anything else; its path."""
     for entry in os.scandir(directory):
         # of launches that were cut off there and never sent again
-        if entry.name.endswith(".secrets") and time.time() - entry.stat(follow_symlinks=False).st_mtime > SECRETS_AGE:
-            os.unlink(entry.path)
+        try:
+            if entry.name.endswith(".secrets") and time.time() - entry.stat(follow_symlinks=False).st_mtime > SECRETS_AGE:
+                os.unlink(entry.path)
+        except FileNotFoundError:
+            pass  # its supervisor has just taken it
     path = os.path.join(directory, job + ".secrets")
     try:
         os.unlink(path)
