@@ -14,6 +14,7 @@ _BAR = re.compile(
     rb"(?P<done>[\d.]+)(?P<du>[kKMGTP]?)i?B?/(?P<total>[\d.]+)(?P<tu>[kKMGTP]?)i?B? "
     rb"\[(?P<elapsed>[\d:]+|\?)<(?P<left>[\d:]+|\?), *(?P<rate>[^\],]+)"
 )
+_RATE = re.compile(rb"([\d.]+)([kKMGT]?)i?(\w+)?/(\w+)")
 _SCALE = {b"": 1.0, b"k": 1e3, b"K": 1e3, b"M": 1e6, b"G": 1e9, b"T": 1e12, b"P": 1e15}
 
 
@@ -42,7 +43,7 @@ def seconds_of(clock: bytes) -> Optional[float]:
 
 def rate_of(text: bytes) -> Optional[float]:
     """``1.87it/s`` or ``12.33s/it`` in units per second; None for ``?it/s``."""
-    match = re.match(rb"([\d.]+)([kKMGT]?)i?(\w+)?/(\w+)", text.strip())
+    match = _RATE.match(text.strip())
     if match is None:
         return None
     value = float(match.group(1)) * _SCALE[match.group(2)]

@@ -63,7 +63,7 @@ class _Trace:
     def __init__(self, process: Optional[bytes], harmless: bool, thread: bool, chain: int) -> None:
         self.process, self.harmless, self.thread, self.chain = process, harmless, thread, chain
         self.first_func: Optional[bytes] = None
-        self.frame: Optional[Place] = None
+        self.frame: Optional[Tuple[int, int, bytes]] = None  # its line number is 0 until it is asked for
         self.lines: List[bytes] = []
 
 
@@ -190,13 +190,7 @@ class FailureTracker:
         if trace is None:
             return self._after(offset, process, message)
         if message[:1] in (b" ", b"\t") or message.startswith((b"^", b"~")):
-            frame = FRAME.match(message)
-            if frame is not None:
-                if trace.first_func is None:
-                    trace.first_func = frame.group(1)
-                trace.frame = (offset, self._line_of(offset), message.strip())
-            if len(trace.lines) < _FRAMES:
-                trace.lines.append(message)
+            self.follow(offset, process, message)
             return True, -1
         if message.startswith(WITHIN):
             return True, -1
@@ -206,6 +200,21 @@ class FailureTracker:
             return False, -1  # cut short: another writer's line came in between
         self._exception(offset, process, message, trace)
         return True, -1
+
+    def follow(self, offset: int, process: Optional[bytes], message: bytes) -> bool:
+        """An indented line of the process; False when it has no open traceback."""
+        trace = self._open.get(process)
+        if trace is None:
+            return False
+        if message.startswith(b'  File "'):
+            frame = FRAME.match(message)
+            if frame is not None:
+                if trace.first_func is None:
+                    trace.first_func = frame.group(1)
+                trace.frame = (offset, 0, message)
+        if len(trace.lines) < _FRAMES:
+            trace.lines.append(message)
+        return True
 
     def _after(self, offset: int, process: Optional[bytes], message: bytes) -> Tuple[bool, int]:
         for key in [key for key, tail in self._tails.items() if offset - tail.offset > _AFTER_BYTES]:
@@ -246,14 +255,28 @@ class FailureTracker:
             return
         wrapper = any(mark in message for mark in WRAPPERS)
         weight = CONSEQUENCE if wrapper or SECONDARY.match(message) else ROOT
-        candidate = self._offer(offset, message, trace.process, weight, trace.frame, trace.chain)
-        self._tails[process] = _Tail(offset, trace.chain, candidate, message)
-        self._note()
+        candidate = self._offer(offset, message, trace.process, weight, self._place(trace), trace.chain)
+        if not wrapper:
+            self._tails[process] = _Tail(offset, trace.chain, candidate, message)
+            self._note()
         if GAVE_UP.search(message) or top:
             self._give_up(offset, message, False)
         self._witness.see(
             offset, message, trace.process, trace.chain, "fatal" if wrapper else "exception", b"\n".join(trace.lines)
         )
+
+    def _place(self, trace: _Trace) -> Optional[Place]:
+        if trace.frame is None:
+            return None
+        at, number, text = trace.frame
+        return at, number or self._line_of(at), text.strip()
+
+    def number(self) -> None:
+        """A piece of the log ends: find out the numbers of lines in it that may be asked for later."""
+        for trace in self._open.values():
+            if trace.frame is not None and not trace.frame[1]:
+                at, _, text = trace.frame
+                trace.frame = (at, self._line_of(at), text)
 
     def _offer(
         self, offset: int, text: bytes, process: Optional[bytes], weight: int, frame: Optional[Place], chain: int

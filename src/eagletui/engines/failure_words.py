@@ -163,4 +163,7 @@ def suspects(data: bytes) -> List[int]:
 
 def suspicious(line: bytes) -> bool:
     """Whether a line holds one of the words."""
-    return any(word in line for word in WORDS)
+    for word in WORDS:  # noqa: SIM110 - half the time of any() with a generator
+        if word in line:
+            return True
+    return False

@@ -55,6 +55,18 @@ _HINTS = (
 )
 
 
+def _add_names(found: List[int], data: bytes) -> bool:
+    """Add the places in ``data`` that tell which engine writes; whether there are any."""
+    count = len(found)
+    for mark, _ in _HINTS:
+        at = data.find(mark)
+        while at >= 0:
+            found.append(at)
+            at = data.find(mark, at + 1)
+    found.sort()
+    return len(found) > count
+
+
 class LogReader:
     """One engine log, read from ``offset`` on.
 
@@ -102,6 +114,8 @@ class LogReader:
         self._chunk_offset, self._chunk, self._counted = self._lines.offset, data, (0, 0)
         lines = self._lines.feed(data)
         self._read(lines, data)
+        if self._failure.busy:
+            self._failure.number()
         self._chunk_line += data.count(b"\n")
         self._chunk, self._counted = b"", (0, 0)
         self._chunk_offset += len(data)
@@ -122,6 +136,7 @@ class LogReader:
         start, rules, stamps, failure = HEADER_START, _RULES, self._stamps, self._failure
         dirty = b"\x1b" in data or b"\0" in data
         found = suspects(data)
+        named = self._state.engine is None and _add_names(found, data)
         found.append(1 << 62)
         at_hot, base = 0, self._chunk_offset
         next_hot = base + found[0]
@@ -143,7 +158,7 @@ class LogReader:
                 while next_hot < offset + len(raw):
                     at_hot += 1
                     next_hot = base + found[at_hot]
-                self._line(offset, line, True)
+                self._line(offset, line, not named or suspicious(line))
                 failure = self._failure
                 continue
             if not failure.busy and line:
@@ -171,9 +186,16 @@ class LogReader:
                     and b"%" not in line
                     and (b"] " not in line or b" NCCL INFO " in line)
                     and b"pid=" not in line
-                    and self._state.engine is not None
                 ):
                     continue
+            elif line[:1] == b" " and failure.follow(offset, None, line):
+                continue
+            elif line[:1] == b"(":
+                end = line.find(b"] ", 0, _HEADER_MAX) + 2
+                if line[end : end + 1] == b" ":
+                    known = self._headers.get(line[:end])
+                    if known is not None and known[1] == b"ERROR" and failure.follow(offset, known[0], line[end:]):
+                        continue
             self._line(offset, line, False)
             failure = self._failure
 
