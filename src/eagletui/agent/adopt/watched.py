@@ -352,7 +352,8 @@ class Watched(Owner):
         if source is not None:
             doc.update(log=source.path, log_size=source.size, log_floor=source.floor or None)
             if source.mtime is not None and self.over is None:
-                age = max(0.0, time.time() - source.mtime)
+                now = time.time()  # a log that was there before is silent since the start only
+                age = max(0.0, min(now - source.mtime, now - self.found.started))
                 doc.update(log_age=round(age, 1) if age < 5 else float(int(age)), silent=float(int(age)))
         doc["log_problem"] = source.problem if source is not None and source.problem else self._log_problem
         if self._samples is not None:
