@@ -59,4 +59,10 @@ ROWS: dict[int, str] = {
 }
 
 # what of a row cannot be provoked on a machine without cards, without hours and without a second host, and why
-NOT_HERE: dict[int, str] = {}
+NOT_HERE: dict[int, str] = {
+    6: "a suspend that freezes the monotonic clock; clocks that jump apart stand in for it",
+    9: "the kernel's own network emulation, which this kind of machine lacks; a proxy stands in for it",
+    20: "EIO, for want of a device mapper; a full disk stands in for it",
+    42: "a real card that falls off the bus; a stand-in library answers as one",
+    52: "hours; a run of minutes stands in for them",
+}
