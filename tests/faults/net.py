@@ -126,6 +126,11 @@ def part(values: Sequence[float], share: float) -> float:
     return sorted(values)[min(len(values) - 1, int(len(values) * share))]
 
 
+def within(seconds: float) -> float:
+    """What a figure must stay below here: twice what it should be, more where other work holds the processors."""
+    return seconds * max(2.0, 1.5 * os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
 def alive(pid: int) -> bool:
     """Whether there is such a process that is no zombie."""
     try:

@@ -201,6 +201,45 @@ async def test_another_version_is_told_and_not_tried_again(
     assert not caught.value.retry
 
 
+@pytest.mark.fault(
+    40, how="a jump host whose connection is reset in the middle of a session, and which shows another key afterwards"
+)
+async def test_a_jump_host_that_drops(
+    servers: Callable[[], Sshd],  # noqa: F811
+    key: Path,  # noqa: F811
+    known: Path,  # noqa: F811
+    home: Path,  # noqa: F811
+    proxies: Callable[..., TcpProxy],  # noqa: F811
+    sessions: Sessions,
+) -> None:
+    hop, last = servers(), servers()
+    for sshd in (hop, last):
+        sshd.allow(Path(f"{key}.pub"))
+        await sshd.start()
+    proxy = await proxies(hop.port).start()
+    good = hop.known_line(name=f"[127.0.0.1]:{proxy.port}") + last.known_line()
+    known.write_text(good)
+    (home / ".ssh" / "config").write_text(f"Host 127.0.0.1\n  Port {last.port}\n  ProxyJump root@localhost:{proxy.port}\n"
+                                          "Host localhost\n  HostName 127.0.0.1\n  ProxyJump none\n")  # fmt: skip
+    session, watcher = sessions(Target("127.0.0.1", "root", None))
+    await session.open()
+    await session.subscribe("host", 0.2, watcher.push)
+    await watcher.more()
+    proxy.reset()
+    await watcher.becomes("reconnecting")
+    await watcher.becomes("online")
+    await watcher.more()
+    known.write_text(hop.known_line("ecdsa-sha2-nistp256", name=f"[127.0.0.1]:{proxy.port}") + last.known_line())
+    proxy.reset()
+    await watcher.becomes("blocked")
+    state = watcher.states[-1][1]
+    assert (state.kind, state.next_try) == ("key-changed", None)
+    assert "jump host" in state.step
+    known.write_text(good)
+    session.retry_now()
+    await watcher.becomes("online")
+
+
 @pytest.mark.fault(51, how="RekeyLimit 1M on both sides while 12 MB of a log are read")
 async def test_keys_are_exchanged_anew_while_a_log_is_read(
     servers: Callable[[], Sshd],  # noqa: F811

@@ -18,7 +18,7 @@ from eagletui.hosts.target import Target
 from eagletui.records import JobState
 from eagletui.store import Store
 from eagletui.watch.logs import LogTails
-from tests.faults.net import Followed, Lag, Watcher, part, say, until
+from tests.faults.net import Followed, Lag, Watcher, part, say, until, within
 from tests.host.conftest import home, key, known, proxies, server, servers, short_path  # noqa: F401
 from tests.host.proxy import TcpProxy
 from tests.host.sshd import Sshd
@@ -58,8 +58,8 @@ async def test_the_first_data_at_300_ms(watched: tuple[Session, Watcher], proxy:
     most = lag.end()
     await watcher.more(5)
     say(f"300 ms: first data after {first:.2f} s (4 s), the event loop was late by {1000 * most:.0f} ms at most")
-    assert first < 8
-    assert most < 0.5
+    assert first < within(4)
+    assert most < within(0.2)
     assert watcher.names[-1] == "online"
 
 
@@ -84,7 +84,7 @@ async def test_a_log_does_not_delay_telemetry_on_a_slow_link(
     late = [at + offset - push.wall for at, push in watcher.pushes]
     p50, p95 = part(late, 0.5), part(late, 0.95)
     say(f"1 MB/s, 50 ms: telemetry p50 {1000 * p50:.0f} ms, p95 {1000 * p95:.0f} ms (150 ms), log {goodput / 1e6:.2f} MB/s")
-    assert p95 < 0.6  # two seconds when the log may fill the window
+    assert p95 < within(0.3)  # two seconds when the log may fill the window
     assert goodput > 1e5
 
 
@@ -125,7 +125,7 @@ async def test_the_tail_of_a_flood_costs_little(watched: tuple[Session, Watcher]
     cost = f"{100 * share:.0f} % of a core (25 %), {grown >> 20} MiB more, late by {1000 * most:.0f} ms"
     say(f"a log of {rate // 1_000_000} MB/s: {cost}")
     assert grown < 64 << 20
-    assert share < 0.8
+    assert share < within(0.25)
     assert watcher.names[-1] == "online"
 
 
@@ -163,5 +163,5 @@ async def test_back_within_three_seconds_at_50_ms(watched: tuple[Session, Watche
     back = await watcher.more(1) - begun
     tries = [state.next_try - at for at, state in watcher.states if state.next_try is not None and state.next_try > at]
     say(f"50 ms, away for {away:g} s: data again after {back:.2f} s (3 s), longest pause {max(tries):.2f} s (2 s)")
-    assert back < 8
+    assert back < within(3)
     assert max(tries) <= 2.0
