@@ -112,6 +112,9 @@ class Finder:
 
     def groups(self) -> List[Group]:
         """The servers in the table, and what is left of dead ones; the oldest first."""
+        if not self._titles:
+            self._owner = {}
+            return []
         mains: Dict[Key, str] = {}
         orphans: List[Tuple[Stat, str]] = []
         for key, title in self._titles.items():
