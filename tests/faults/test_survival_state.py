@@ -216,7 +216,7 @@ def test_a_failing_disk_never_damages_the_old_file(tmp_path: Path, monkeypatch: 
     assert json.loads(path.read_text()) == {"n": 3}
 
 
-@pytest.mark.fault(45, how="ulimit -n 24 and a fork that fails for the agent's own requests")
+@pytest.mark.fault(45, how="a fork that fails (EAGAIN) in a stand-in for the kernel")
 def test_a_supervisor_that_cannot_be_started_is_told_with_the_limit(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = jobs.spec("true")
 
