@@ -70,7 +70,9 @@ def test_the_real_engine_in_a_container(jobs: Jobs) -> None:
     jobs.launch(spec)
     log = jobs.root / "jobs" / job / "log"
     try:
-        state = jobs.wait(job, lambda s: s.get("health") in ("ready", "failed"), 900)
+        state = jobs.wait(
+            job, lambda s: s.get("health") == "failed" or (s.get("health") == "ready" and s.get("served_model")), 900
+        )
     except AssertionError:
         raise AssertionError(log.read_text(errors="replace")[-3000:]) from None
     assert state["health"] == "ready", log.read_text(errors="replace")[-3000:]
