@@ -13,6 +13,7 @@ from eagletui.profiles import Profile
 from eagletui.screens.kill import KillSheet
 from eagletui.screens.launch import LaunchForm, LaunchSheet
 from eagletui.screens.log import Log
+from eagletui.screens.preflight import PreflightSheet
 from eagletui.screens.probe import ProbeSheet
 from eagletui.screens.remove import RemoveSheet
 from eagletui.screens.why import WhySheet
@@ -72,6 +73,7 @@ CASES: dict[str, tuple[list[str], Callable[[EagleApp], bool]]] = {
     "hurry": ([*ON_JOB, "k", "K"], lambda app: did(app, "hurry", JOB)),
     "look_again": ([*ON_JOB, "k"], lambda app: deeds(app).done.count(("kill_plan", JOB)) == 2),
     "form_launch": ([*ON_JOB, "l", "enter"], lambda app: did(app, "launch")),
+    "form_preflight": ([*ON_JOB, "l", "enter"], lambda app: isinstance(app.screen, PreflightSheet)),
     "form_save": ([*ON_JOB, "l", "enter"], lambda app: saved(app) == [False]),
     "form_save_all": ([*ON_JOB, "l", "enter"], lambda app: saved(app) == [True]),
     "form_reset": ([*ON_JOB, "l", "enter"], lambda app: isinstance(app.screen, LaunchForm) and app.screen.start.model != "/good"),

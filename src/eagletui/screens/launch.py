@@ -278,11 +278,15 @@ class LaunchForm(Sheet[None]):
         return self.looked
 
     def action_dialog_form_preflight(self) -> None:
-        if self.plan is None:
+        self.run_worker(self._show_findings(), group="findings", exclusive=True)
+
+    async def _show_findings(self) -> None:
+        plan = self.plan or await self._make_plan()
+        if plan is None:
             self.say([("✗ ", "bad"), ("there is nothing to look at: see above", "bad")])
             return
-        same = self.looked is not None and self.looked.profile == self.plan.profile
-        self.app.push_screen(PreflightSheet(self.plan, self.looked if same else None), self._override)
+        same = self.looked is not None and self.looked.profile == plan.profile
+        self.app.push_screen(PreflightSheet(plan, self.looked if same else None), self._override)
 
     def _override(self, launch: bool | None) -> None:
         if launch and not self._busy:
