@@ -7,7 +7,7 @@ import re
 import pytest
 
 from eagletui.engines.diagnosis.entries import BY_ID, ENTRIES
-from eagletui.engines.diagnosis.entry import HEARSAY, SEEN, SGLANG, SOURCE, Signature, version_of
+from eagletui.engines.diagnosis.entry import BUILD, HEARSAY, IMPORT, SEEN, SGLANG, SOURCE, Signature, version_of
 from eagletui.engines.diagnosis.judge import fill
 from eagletui.engines.failure_words import suspicious
 from eagletui.engines.reader import LogReader
@@ -20,7 +20,7 @@ TRACE = 'Traceback (most recent call last):\n  File "/srv/x.py", line 1, in <mod
 
 def log_of(entry: Signature, example: str) -> bytes:
     """The example in a log: an exception gets the traceback that it would have."""
-    head = SGLANG_HEAD if entry.engine == SGLANG else VLLM_HEAD
+    head = SGLANG_HEAD if entry.engine == SGLANG else VLLM_HEAD if entry.stage not in (BUILD, IMPORT) else ""
     if "Traceback" not in example:
         lines = example.split("\n")
         at = next((n for n, line in enumerate(lines) if RAISED.match(line)), None)

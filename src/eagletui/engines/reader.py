@@ -14,7 +14,7 @@ from eagletui.engines.diagnosis.judge import End, judge, stuck_causes
 from eagletui.engines.diagnosis.witness import Notes
 from eagletui.engines.events import Event, Failure, Summary, phases_json
 from eagletui.engines.failure import FailureTracker
-from eagletui.engines.failure_words import suspects, suspicious
+from eagletui.engines.failure_words import EARLY_WORDS, STARTS, WORDS, suspects, suspicious
 from eagletui.engines.log_clock import LogClock
 from eagletui.engines.state import LoadState
 from eagletui.engines.stream import HEADER_START, Line, LineSplitter, clean, pieces, split_header
@@ -55,16 +55,9 @@ _HINTS = (
 )
 
 
-def _add_names(found: List[int], data: bytes) -> bool:
-    """Add the places in ``data`` that tell which engine writes; whether there are any."""
-    count = len(found)
-    for mark, _ in _HINTS:
-        at = data.find(mark)
-        while at >= 0:
-            found.append(at)
-            at = data.find(mark, at + 1)
-    found.sort()
-    return len(found) > count
+_EARLY = (*WORDS, *EARLY_WORDS, *(mark for mark, _ in _HINTS))
+_QUIET = b"OG"
+"""The last letters of the levels INFO, WARNING and DEBUG."""
 
 
 class LogReader:
@@ -135,8 +128,8 @@ class LogReader:
         """The hot loop. A line that no rule wants, of a second already seen, is left again without a function call."""
         start, rules, stamps, failure = HEADER_START, _RULES, self._stamps, self._failure
         dirty = b"\x1b" in data or b"\0" in data
-        found = suspects(data)
-        named = self._state.engine is None and _add_names(found, data)
+        early = self._state.engine is None
+        found = suspects(data, _EARLY if early else WORDS)
         found.append(1 << 62)
         at_hot, base = 0, self._chunk_offset
         next_hot = base + found[0]
@@ -146,7 +139,7 @@ class LogReader:
                 # its beginning may have come with an earlier piece, whose words were looked for before it was whole
                 first = False
                 line = clean(raw)
-                hot = suspicious(line)
+                hot = suspicious(line, self._state.engine is None)
                 while next_hot < offset + len(raw):
                     at_hot += 1
                     next_hot = base + found[at_hot]
@@ -158,7 +151,7 @@ class LogReader:
                 while next_hot < offset + len(raw):
                     at_hot += 1
                     next_hot = base + found[at_hot]
-                self._line(offset, line, not named or suspicious(line))
+                self._line(offset, line, not early or suspicious(line, self._state.engine is None))
                 failure = self._failure
                 continue
             if not failure.busy and line:
@@ -175,7 +168,7 @@ class LogReader:
                                     continue
                         elif key not in rules and key[:1] > b" ":
                             at = line.rfind(b" [", 0, end)
-                            if line[at - 14 : at] in stamps and line.find(b"|", 0, at) < 0:
+                            if line[at - 14 : at] in stamps and line[at - 16] in _QUIET and line.find(b"|", 0, at) < 0:
                                 continue
                     else:
                         at = line.find(_UVICORN, 0, _HEADER_MAX)
@@ -183,6 +176,7 @@ class LogReader:
                             continue
                 elif (
                     line[:_KEY] not in rules
+                    and line[:4] not in STARTS
                     and b"%" not in line
                     and (b"] " not in line or b" NCCL INFO " in line)
                     and b"pid=" not in line
@@ -196,7 +190,7 @@ class LogReader:
                     known = self._headers.get(line[:end])
                     if known is not None and known[1] == b"ERROR" and failure.follow(offset, known[0], line[end:]):
                         continue
-            self._line(offset, line, False)
+            self._line(offset, line, line[:4] in STARTS)
             failure = self._failure
 
     def _line(self, offset: int, line: bytes, hot: bool) -> None:

@@ -32,7 +32,7 @@ class Signature(NamedTuple):
 
     ``pattern`` is a regular expression on one message (without its header); its named groups may be used in ``title``,
     ``cause`` and ``remedy`` as ``{name}``. ``keys`` are literal texts, one of which is in every message that the pattern fits:
-    they are looked for first. ``trace`` must besides fit the traceback above. ``phases`` limits it to phases of a load,
+    they are looked for first. each of ``trace`` must besides fit the traceback above. ``phases`` limits it to phases of a load,
     ``engine`` to one engine, ``before`` to versions below one (as far as the log names it). ``weak`` entries tell that something
     broke but not what broke it: they rank below any other. ``hit`` is an example (lines as they stand in a log), ``miss`` a text
     that is close to it and means something else.
@@ -54,7 +54,7 @@ class Signature(NamedTuple):
     versions: str = ""
     before: Tuple[int, ...] = ()
     phases: Tuple[str, ...] = ()
-    trace: str = ""
+    trace: Tuple[str, ...] = ()
     weak: bool = False
 
 
@@ -64,7 +64,7 @@ class Compiled(NamedTuple):
     entry: Signature
     keys: Tuple[bytes, ...]
     pattern: "re.Pattern[bytes]"
-    trace: Optional["re.Pattern[bytes]"]
+    trace: Tuple["re.Pattern[bytes]", ...]
 
 
 def compiled(entry: Signature) -> Compiled:
@@ -73,7 +73,7 @@ def compiled(entry: Signature) -> Compiled:
         entry,
         tuple(key.encode() for key in entry.keys),
         re.compile(entry.pattern.encode()),
-        re.compile(entry.trace.encode()) if entry.trace else None,
+        tuple(re.compile(part.encode()) for part in entry.trace),
     )
 
 

@@ -42,11 +42,11 @@ class Notes(Witness):
 
     def see(self, offset: int, message: bytes, process: Optional[bytes], chain: int, kind: str, trace: bytes) -> None:
         # a line may come for its place in the stream alone: only its own words count, so that pieces of any size give the same
-        if kind != "exception" and not suspicious(message):
+        if kind not in ("exception", "error") and not suspicious(message):
             return
         text = message[:LONGEST]
         phase, engine = self._now()
-        for entry, keys, pattern, trace_pattern in COMPILED:
+        for entry, keys, pattern, parts in COMPILED:
             for key in keys:
                 if key in text:
                     break
@@ -60,7 +60,7 @@ class Notes(Witness):
             if found is not None and len(found) >= MOST_HITS:
                 continue
             match = pattern.search(text)
-            if match is None or (trace_pattern is not None and trace_pattern.search(trace) is None):
+            if match is None or not all(part.search(trace) for part in parts):
                 continue
             groups = {name: line_text(value) for name, value in match.groupdict(b"").items()}
             name = process.decode("utf-8", "replace") if process else None

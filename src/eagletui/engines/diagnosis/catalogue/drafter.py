@@ -14,10 +14,7 @@ ENTRIES = (
         pattern=r"The size of tensor a \((?P<a>\d+)\) must match the size of tensor b \((?P<b>\d+)\)|size mismatch for|"
         r"param_data\.shape == loaded_weight\.shape|[Aa]ttempted to load weight .* into parameter|"
         r"shape .{0,60}(?:mismatch|does not match|is invalid for input)|^AssertionError\b",
-        trace=_DRAFT_CODE
-        + r"[\s\S]*(?:load_weights?|weight_loader)|(?:load_weights?|weight_loader)[\s\S]*(?:"
-        + _DRAFT_CODE
-        + ")",
+        trace=(_DRAFT_CODE, r"load_weights?|weight_loader"),
         cause="hidden size, vocabulary or number of auxiliary layers of the drafter are not the target's: it was trained for"
         " another model",
         remedy="compare hidden_size and vocab_size in both config.json, and the width of fc.weight: it must be hidden size x"
@@ -43,7 +40,7 @@ ENTRIES = (
         title="the drafter's input is {got} wide, but it gets another width",
         keys=("shapes cannot be multiplied",),
         pattern=r"mat1 and mat2 shapes cannot be multiplied \(\d+x(?P<got>\d+) and (?P<want>\d+)x\d+\)",
-        trace=_DRAFT_CODE,
+        trace=(_DRAFT_CODE,),
         cause="the number of auxiliary layers, or the kind of drafting (EAGLE against EAGLE3), is not the one the drafter was"
         " trained for",
         remedy="set the auxiliary layer ids in the drafter's config.json where this engine reads them; on SGLang use"
@@ -80,7 +77,7 @@ ENTRIES = (
         keys=("must match the size of tensor b", "size mismatch", "loaded_weight.shape", "AssertionError", "shape"),
         pattern=r"The size of tensor a \((?P<a>\d+)\) must match the size of tensor b \((?P<b>\d+)\)|size mismatch for|"
         r"param_data\.shape == loaded_weight\.shape|[Aa]ttempted to load weight .* into parameter|^AssertionError\b",
-        trace=r"load_weights?|weight_loader",
+        trace=(r"load_weights?|weight_loader",),
         cause="config.json does not belong to these weights, a fused layer was packed otherwise, or (SGLang) shared experts"
         " were fused",
         remedy="download config.json and weights of one revision; SGLang: --disable-shared-experts-fusion; else a newer engine",

@@ -333,7 +333,7 @@ ENTRIES = (
         title="memory ran out while the drafter was loaded",
         keys=_OOM_KEYS,
         pattern=_OOM,
-        trace=r"(?:eagle_worker|next_n|speculative)[\s\S]*load_model",
+        trace=(r"eagle_worker|next_n|speculative", r"load_model"),
         cause="the target left no room for it; without --speculative-draft-model-path the target itself is loaded a second time",
         remedy="give the drafter's path (0.5.5 to 0.5.9 also want SGLANG_ENABLE_SPEC_V2=1); lower --mem-fraction-static",
         stage=LOAD,
