@@ -10,6 +10,7 @@ import pytest
 
 from eagletui.engines.preflight.findings import BLOCK, INFO, WARN, Report
 from eagletui.engines.preflight.judge import judge
+from eagletui.engines.preflight.launch import launch_of
 from eagletui.records import GpuProcess, JobState
 from tests.preflight import world
 
@@ -376,3 +377,13 @@ def test_a_command_of_ones_own_is_asked_for_its_place_alone() -> None:
     asked = world.launch({"engine": "vllm", "model": "/nowhere", "command": ["/opt/serve.sh"], "args": []})
     facts = {"place": {"port": {"number": 8000, "taken": "held by pid 3"}}, "engine": {"problem": "there is no program"}}
     assert world.ids(judge(asked, facts)) == {"port-taken"}
+
+
+def test_a_model_that_is_only_in_a_container_is_not_called_absent() -> None:
+    spec = {"argv": ["vllm", "serve", "/models/kimi", "--trust-remote-code"], "engine": "vllm", "port": 8000}
+    absent = {"target": {"given": "/models/kimi", "path": "/models/kimi", "kind": "absent"}}
+    inside = {**absent, "engine": {"where": "container", "problem": "it is inside a container image"}}
+    assert "target-absent" in world.ids(judge(launch_of(spec), absent), BLOCK)
+    report = judge(launch_of({**spec, "runner": "podman"}), inside)
+    assert report.verdict == "clear", report.findings
+    assert {"target-in-container", "engine-not-seen"} <= world.ids(report, INFO)

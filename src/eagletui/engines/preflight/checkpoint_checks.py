@@ -8,6 +8,7 @@ from eagletui.engines.preflight.case import Case, size, where
 from eagletui.engines.preflight.findings import BLOCK, INFO, WARN, Finding
 
 PART = "checkpoint"
+CONTAINERS = ("docker", "podman")
 
 
 def parts(case: Case) -> Iterator["tuple[str, Mapping[str, Any]]"]:
@@ -30,6 +31,16 @@ def there(case: Case) -> Iterator[Finding]:
                 "%s: %s" % (given, facts["problem"]),
                 "the engine cannot either",
                 "check its owner and mode",
+                PART,
+            )
+        elif facts.get("kind") == "absent" and case.launch.runner in CONTAINERS:
+            yield Finding(
+                "%s-in-container" % role,
+                INFO,
+                "the %s could not be looked at" % role,
+                "%s is not on the host: it may be mounted, or lie in the image" % given,
+                "whether it is whole and fits is not checked",
+                "",
                 PART,
             )
         elif facts.get("kind") == "absent":
