@@ -384,6 +384,9 @@ def test_a_model_that_is_only_in_a_container_is_not_called_absent() -> None:
     absent = {"target": {"given": "/models/kimi", "path": "/models/kimi", "kind": "absent"}}
     inside = {**absent, "engine": {"where": "container", "problem": "it is inside a container image"}}
     assert "target-absent" in world.ids(judge(launch_of(spec), absent), BLOCK)
-    report = judge(launch_of({**spec, "runner": "podman"}), inside)
+    about = {"engine": "podman", "image": "vllm", "name": "x", "program": spec["argv"]}
+    asked = launch_of({**spec, "argv": ["podman", "run", "vllm"], "container": about, "runner": "podman"})
+    assert asked.known
+    report = judge(asked, inside)
     assert report.verdict == "clear", report.findings
     assert {"target-in-container", "engine-not-seen"} <= world.ids(report, INFO)

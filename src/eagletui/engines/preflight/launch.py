@@ -69,7 +69,9 @@ _SPEC = ("--speculative-config", "-sc")
 
 def launch_of(spec: Mapping[str, Any]) -> Launch:
     """The launch in a job's spec (see `jobs.base`); never raises on strange arguments."""
-    argv = tuple(str(word) for word in spec.get("argv") or ())
+    inside = spec.get("container")  # the engine's own words stand there, argv is the container engine's
+    program = inside.get("program") if isinstance(inside, Mapping) else None
+    argv = tuple(str(word) for word in program or spec.get("argv") or ())
     facts = parse_command(argv)
     engine = facts.engine if facts is not None else str(spec.get("engine") or "vllm")
     options = options_of(argv)
