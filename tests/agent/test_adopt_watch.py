@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from eagletui.agent import adopt, procfs
+from eagletui.agent.adopt import observer
 from eagletui.agent.syscalls import signal_process
 from tests.agent.adopt_harness import SGLANG_TITLES, Look, Servers, children, install
 from tests.agent.jobs_harness import Jobs, free_port, until
@@ -23,6 +24,7 @@ from tests.agent.jobs_harness import Jobs, free_port, until
 def servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Servers]:
     monkeypatch.setenv("EAGLETUI_STATE", str(tmp_path / "state"))
     monkeypatch.setattr(adopt, "_finder", None)
+    monkeypatch.setattr(observer, "LOOK_EVERY", 0.5)
     found = Servers(tmp_path)
     yield found
     found.clean()

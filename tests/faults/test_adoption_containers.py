@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from eagletui.agent import adopt, procfs
+from eagletui.agent.adopt import observer
 from eagletui.profile_launch import launch_spec
 from tests.agent.adopt_harness import Look, install
 from tests.agent.jobs_harness import Jobs, free_port
@@ -63,6 +64,7 @@ class Boxes:
 def boxes(image: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Boxes]:
     monkeypatch.setenv("EAGLETUI_STATE", str(tmp_path / "state"))
     monkeypatch.setattr(adopt, "_finder", None)
+    monkeypatch.setattr(observer, "LOOK_EVERY", 0.5)
     for name, value in podman.environment().items():
         monkeypatch.setenv(name, value)
     found = Boxes(tmp_path, image)

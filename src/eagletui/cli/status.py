@@ -20,7 +20,7 @@ SECOND = 1.5
 """Seconds after it for the second samples, and the servers' scrapes. With the host's come its rates (cpu, network, disks), with
 the cards' their memory errors, remapped rows and recovery action."""
 STREAMS = ("host", "gpus", "jobs")
-INTERVALS = {"host": 0.7, "gpus": 0.7, "jobs": 2.0}
+INTERVALS = {"host": 0.7, "gpus": 0.7, "jobs": 0.7}
 
 
 def run(options: argparse.Namespace) -> int:
@@ -48,7 +48,7 @@ async def _sample(desk: Desk) -> None:
             await asyncio.gather(*(desk.watch.sample(name, 1) for name in STREAMS))
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(SECOND):
-            await asyncio.gather(desk.watch.sample("host", 2), _cards(desk), _servers(desk))
+            await asyncio.gather(desk.watch.sample("host", 2), _cards(desk), _found(desk), _servers(desk))
 
 
 async def _cards(desk: Desk) -> None:
@@ -56,6 +56,12 @@ async def _cards(desk: Desk) -> None:
     board = desk.store.gpus
     if board is not None and board.cards:
         await desk.watch.sample("gpus", 2)
+
+
+async def _found(desk: Desk) -> None:
+    """Wait until the agent has looked into the logs of the servers that it found: it knew none of them before."""
+    if any(job.adopted is not None for job in desk.store.jobs.values()):
+        await desk.watch.sample("jobs", 2)
 
 
 async def _servers(desk: Desk) -> None:

@@ -1,7 +1,7 @@
 """Finds the engines' servers among all processes of the host, again and again, cheaply.
 
 Only processes that were not there before are looked at; young ones again (a shell becomes a server by exec, a fork gets its
-title), and all of them once a minute, because a pid may have been given away. What that needs of a process of 2,000: a listing.
+title), and all of them every few minutes, because a pid may have been given away. Mostly that is one listing of /proc.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _STARTERS = re.compile(
     r"sudo|su$|runuser|conda|mamba|uv|pixi|poetry|tini|dumb-init|catatonit|docker-init|conmon|runc|crun|\()"
 )
 """Names of processes that may become a server by exec, or have just been forked to become a part of one."""
-WHOLE_EVERY = 60.0
+WHOLE_EVERY = 300.0
 _KTHREADD = 2
 _PYTHON = "python"
 

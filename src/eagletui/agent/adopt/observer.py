@@ -13,7 +13,8 @@ from eagletui.agent.procfs import Stat
 if TYPE_CHECKING:
     from eagletui.agent.adopt.watched import Watched
 
-LOOK_EVERY = 5.0
+LOOK_EVERY, LOADING_EVERY = 15.0, 5.0
+"""Seconds between two looks at all processes; while a server loads it gets new ones."""
 KEPT = 600.0
 """Seconds that a server which has ended stays in the table."""
 
@@ -57,8 +58,9 @@ class Observer:
             self._timer = self._loop.call_later(0, self._step)
             return
         self._turns = None
-        self._due = self._loop.now() + LOOK_EVERY
         self._loop.guard("looking for servers", self._sort_out)  # our own jobs are told whatever happens here
+        loading = any(one.loading for one in self._watched.values())
+        self._due = self._loop.now() + (min(LOADING_EVERY, LOOK_EVERY) if loading else LOOK_EVERY)
         if not self.complete:
             self.complete = True
             if not at_once:

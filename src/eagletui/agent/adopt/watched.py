@@ -181,6 +181,10 @@ class Watched(Owner):
         return self._source is None or self._source.settled
 
     @property
+    def loading(self) -> bool:
+        return self.over is None and self._f.get("health") == "loading"
+
+    @property
     def died(self) -> bool:
         """The server itself has ended since the last look at all processes."""
         return self.over is None and self.found.main is not None and not procfs.alive(*self.found.main)
