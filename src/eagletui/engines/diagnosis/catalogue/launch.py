@@ -54,7 +54,7 @@ ENTRIES = (
         id="command-missing",
         title="the program was not found: {program}",
         keys=("not found", "No such file or directory"),
-        pattern=r"^\S*(?:sh|bash|zsh|env|exec|nohup|setsid|timeout): (?:line \d+: |\d+: |exec: )?"
+        pattern=r"^\S*(?:sh|bash|zsh|env|exec|nohup|setsid|timeout): (?:line \d+: |\d+: |exec: )*"
         r"[‘'\"]?(?P<program>[^\s:'’\"]+)[’'\"]?: (?:command )?(?:not found|No such file or directory)",
         cause="the path is wrong on this host, or the environment that has it is not active",
         remedy="give the full path of the program in the profile (…/venv/bin/vllm)",

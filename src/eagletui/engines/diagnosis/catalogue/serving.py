@@ -21,6 +21,21 @@ ENTRIES = (
         confidence=0.9,
     ),
     Signature(
+        id="process-killed",
+        title="a process was killed (signal 9)",
+        keys=("Killed",),
+        pattern=r"^(?:\S+: )?(?:line \d+: +\d+ )?Killed(?! process| signal)\b",
+        cause="the kernel kills so when memory runs out; or somebody did it by hand",
+        remedy="dmesg -T | grep -i 'killed process'; if it was memory: fewer loader threads, more memory or swap, a higher"
+        " container limit",
+        stage=WORKERS,
+        source="bash; recorded",
+        hit="run.sh: line 1: 11707 Killed                  vllm serve /m",
+        miss="run.sh: line 1: 11707 Terminated              vllm serve /m",
+        provenance=SEEN,
+        confidence=0.85,
+    ),
+    Signature(
         id="core-segfault",
         title="a process of the engine crashed ({signal})",
         keys=(
