@@ -169,7 +169,9 @@ async def launch(desk: Desk, plan: LaunchPlan, secrets: Mapping[str, str]) -> Jo
     """Start the job of ``plan``; its state once its main process runs (or could not be executed: ``failed_to_exec``).
 
     ``secrets`` holds a value for each name in ``plan.missing``; the others come from this machine's environment. Over lost
-    connections the same launch is sent again, with the same id, for `LAUNCH_SECONDS`. Raises `HostError`: kind taken when a port or card is, config for a missing secret.
+    connections the same launch is sent again, with the same id, for `LAUNCH_SECONDS`.
+
+    Raises `HostError`: kind taken when a port or card is, config for a missing secret.
     """
     may_change(desk, "launch")
     if plan.profile.unit is not None:
