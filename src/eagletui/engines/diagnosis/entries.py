@@ -1,4 +1,4 @@
-"""All entries of the failure catalogue, in the order of a launch. `ENTRIES` is data, `COMPILED` the same ready for use."""
+"""All entries of the failure catalogue, in the order of a launch. `ENTRIES` is data, `MATCHERS` the same ready for use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from eagletui.engines.diagnosis.catalogue import (
     serving,
     speculative,
 )
-from eagletui.engines.diagnosis.entry import Compiled, Signature, compiled
+from eagletui.engines.diagnosis.entry import Matcher, Signature
 
 THEMES: Tuple[Tuple[str, Tuple[Signature, ...]], ...] = (
     ("Building and importing", build.ENTRIES),
@@ -35,4 +35,4 @@ THEMES: Tuple[Tuple[str, Tuple[Signature, ...]], ...] = (
 
 ENTRIES: Tuple[Signature, ...] = tuple(entry for _, entries in THEMES for entry in entries)
 BY_ID: Dict[str, Signature] = {entry.id: entry for entry in ENTRIES}
-COMPILED: Tuple[Compiled, ...] = tuple(compiled(entry) for entry in ENTRIES)
+MATCHERS: Tuple[Matcher, ...] = tuple(Matcher(entry) for entry in ENTRIES)

@@ -58,23 +58,24 @@ class Signature(NamedTuple):
     weak: bool = False
 
 
-class Compiled(NamedTuple):
-    """A `Signature` ready for bytes."""
+class Matcher:
+    """A `Signature` ready for bytes. Its expressions are compiled when one of its keys is first met: most never are."""
 
-    entry: Signature
-    keys: Tuple[bytes, ...]
-    pattern: "re.Pattern[bytes]"
-    trace: Tuple["re.Pattern[bytes]", ...]
+    __slots__ = ("_pattern", "_trace", "entry", "keys")
 
+    def __init__(self, entry: Signature) -> None:
+        self.entry = entry
+        self.keys = tuple(key.encode() for key in entry.keys)
+        self._pattern: Optional["re.Pattern[bytes]"] = None
+        self._trace: Tuple["re.Pattern[bytes]", ...] = ()
 
-def compiled(entry: Signature) -> Compiled:
-    """Compile the entry's expressions. Raises `re.error` when one is malformed."""
-    return Compiled(
-        entry,
-        tuple(key.encode() for key in entry.keys),
-        re.compile(entry.pattern.encode()),
-        tuple(re.compile(part.encode()) for part in entry.trace),
-    )
+    def match(self, text: bytes, trace: bytes) -> Optional["re.Match[bytes]"]:
+        """Where the entry fits the message ``text``, with the traceback ``trace`` above it; None when it does not."""
+        if self._pattern is None:
+            self._trace = tuple(re.compile(part.encode()) for part in self.entry.trace)
+            self._pattern = re.compile(self.entry.pattern.encode())
+        found = self._pattern.search(text)
+        return found if found is not None and all(part.search(trace) for part in self._trace) else None
 
 
 def version_of(text: Optional[str]) -> Tuple[int, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
 
-from eagletui.engines.diagnosis.entries import COMPILED
+from eagletui.engines.diagnosis.entries import MATCHERS
 from eagletui.engines.diagnosis.entry import Signature
 from eagletui.engines.failure import Witness, line_text
 from eagletui.engines.failure_words import suspicious
@@ -46,12 +46,13 @@ class Notes(Witness):
             return
         text = message[:LONGEST]
         phase, engine = self._now()
-        for entry, keys, pattern, parts in COMPILED:
-            for key in keys:
+        for matcher in MATCHERS:
+            for key in matcher.keys:
                 if key in text:
                     break
             else:
                 continue
+            entry = matcher.entry
             if (entry.engine is not None and engine is not None and entry.engine != engine) or (
                 entry.phases and (phase or "spawn") not in entry.phases
             ):
@@ -59,8 +60,8 @@ class Notes(Witness):
             found = self.hits.get(entry.id)
             if found is not None and len(found) >= MOST_HITS:
                 continue
-            match = pattern.search(text)
-            if match is None or not all(part.search(trace) for part in parts):
+            match = matcher.match(text, trace)
+            if match is None:
                 continue
             groups = {name: line_text(value) for name, value in match.groupdict(b"").items()}
             name = process.decode("utf-8", "replace") if process else None
