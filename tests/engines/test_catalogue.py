@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from eagletui.engines.diagnosis.entries import BY_ID, ENTRIES
+from eagletui.engines.diagnosis.entries import BY_ID, ENTRIES, candidates
 from eagletui.engines.diagnosis.entry import BUILD, HEARSAY, IMPORT, SEEN, SGLANG, SOURCE, Signature, version_of
 from eagletui.engines.diagnosis.judge import fill
 from eagletui.engines.failure_words import suspicious
@@ -82,6 +82,13 @@ def test_an_entry_is_whole(entry: Signature) -> None:
     # file names and line numbers of the engines change with every release
     assert not re.search(r"\w+\\?\.py:\d", entry.pattern)
     assert entry.title[0].islower() or entry.title.split()[0] not in ("the", "a")
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.id)
+def test_every_key_leads_to_its_entry(entry: Signature) -> None:
+    for key in entry.keys:
+        for text in (key, f"x: {key} y", f"'{key}'", f"a.{key}, b"):
+            assert entry in [matcher.entry for matcher in candidates(text.encode())], key
 
 
 def test_ids_are_unique() -> None:

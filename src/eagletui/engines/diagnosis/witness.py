@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
 
-from eagletui.engines.diagnosis.entries import MATCHERS
+from eagletui.engines.diagnosis.entries import candidates
 from eagletui.engines.diagnosis.entry import Signature
 from eagletui.engines.failure import Witness, line_text
 from eagletui.engines.failure_words import suspicious
@@ -46,12 +46,7 @@ class Notes(Witness):
             return
         text = message[:LONGEST]
         phase, engine = self._now()
-        for matcher in MATCHERS:
-            for key in matcher.keys:
-                if key in text:
-                    break
-            else:
-                continue
+        for matcher in candidates(text):
             entry = matcher.entry
             if (entry.engine is not None and engine is not None and entry.engine != engine) or (
                 entry.phases and (phase or "spawn") not in entry.phases
