@@ -336,7 +336,8 @@ SETTINGS: list[tuple[str, str, Setting, Setting]] = [
         {"drafter": "/eagle3/d", "method": "eagle", "serves": "sglang"},
         {"drafter": "/eagle3/d", "serves": "sglang"},
     ),
-    ("trust-remote-code", BLOCK, {"trust": False}, {}),
+    ("trust-remote-code", BLOCK, {"trust": False, "engine": {"source": {"models": {}}}}, {}),
+    ("trust-remote-code", WARN, {"trust": False}, {}),
     ("max-model-len", BLOCK, {"args": ["--max-model-len", "300000"]}, {"args": ["--max-model-len", "262144"]}),
 ]
 

@@ -93,8 +93,9 @@ def reader(package: str) -> Tuple[Any, Any]:
 def find(name: str, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> Dict[str, Any]:
     """Where the engine ``name`` of this command is installed; ``problem`` in words when it is not found."""
     words = list(argv)
+    passed = ""
     while words and (os.path.basename(words[0]) in _PASSED or ("=" in words[0] and "/" not in words[0].partition("=")[0])):
-        words.pop(0)
+        passed = os.path.basename(words.pop(0)).partition("=")[0]
         while words and words[0].startswith("-"):
             words.pop(0)
     if not words:
@@ -102,6 +103,8 @@ def find(name: str, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> Di
     if os.path.basename(words[0]) in _WRAPPERS:
         return {"where": "wrapper", "problem": "it is started through %s" % os.path.basename(words[0])}
     program = _program(words[0], env, cwd)
+    if program is None and passed in _PASSED:  # a value of its option, perhaps
+        return {"where": "wrapper", "problem": "it is started through %s" % passed}
     if program is None:
         return {"problem": "there is no program %s on this host" % words[0], "absent": words[0]}
     out: Dict[str, Any] = {"program": program}

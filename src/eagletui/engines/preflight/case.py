@@ -9,6 +9,7 @@ from eagletui.engines.preflight.launch import Launch, text_config
 from eagletui.records import GpuBoard, GpuSample, JobState
 
 GIB = float(1 << 30)
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 class Case(NamedTuple):
@@ -82,13 +83,29 @@ class Case(NamedTuple):
         return "eagle3" in (self.launch.drafter or "").lower() or bool(self.drafter.get("config", {}).get("speculators_config"))
 
     def cards(self) -> List[GpuSample]:
-        """The cards that the launch runs on: those it names, else the first ones the engine would take."""
+        """The cards that the launch runs on: those it names, else the first ones the engine would take; none when it cannot be
+        told which they are."""
         if self.board is None:
             return []
         cards = sorted(self.board.cards, key=lambda card: card.number)
         if self.launch.cards:
             return [card for card in cards if card.uuid in self.launch.cards]
+        if "--base-gpu-id" in self.launch.flags or any(word.startswith(VISIBLE + "=") for word in self.launch.argv):
+            return []
+        if VISIBLE in self.launch.env:
+            cards = visible(cards, self.launch.env[VISIBLE])
         return cards[: self.launch.tp * self.launch.pp * self.launch.dp]
+
+
+def visible(cards: List[GpuSample], chosen: str) -> List[GpuSample]:
+    """The cards that CUDA_VISIBLE_DEVICES lets a program see, in its order; none when one of its words names no card here."""
+    out = []
+    for word in (word.strip() for word in chosen.split(",") if word.strip()):
+        same = [card for card in cards if str(card.number) == word or (word.startswith("GPU-") and card.uuid.startswith(word))]
+        if len(same) != 1:
+            return []
+        out += same
+    return out
 
 
 def where(part: Mapping[str, Any], file: str = "") -> str:

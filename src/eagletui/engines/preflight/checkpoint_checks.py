@@ -8,6 +8,8 @@ from eagletui.engines.preflight.case import Case, size, where
 from eagletui.engines.preflight.findings import BLOCK, INFO, WARN, Finding
 
 PART = "checkpoint"
+_OTHER_CONFIG = ("--config-format", "--hf-config-path")
+"""With these the configuration is another file."""
 CONTAINERS = ("docker", "podman")
 
 
@@ -91,6 +93,11 @@ def _hub(role: str, given: str, hub: Mapping[str, Any]) -> Iterator[Finding]:
         )
 
 
+def dummy(case: Case, role: str) -> bool:
+    """Whether weights are made up instead of read."""
+    return role == "target" and case.launch.load_format == "dummy"
+
+
 def config(case: Case) -> Iterator[Finding]:
     """The configuration file of each."""
     for role, facts in parts(case):
@@ -98,14 +105,14 @@ def config(case: Case) -> Iterator[Finding]:
         if why and facts.get("weights") != "gguf":
             yield Finding(
                 "%s-config" % role,
-                BLOCK,
+                WARN if role == "target" and any(flag in case.launch.flags for flag in _OTHER_CONFIG) else BLOCK,
                 "the %s's config.json cannot be read" % role,
                 "%s: %s" % (where(facts, "config.json"), why),
                 "the engine needs it before anything else",
                 "is this the folder of a checkpoint? else fetch the file again",
                 PART,
             )
-        if facts.get("weights") == "none" and not why and "shards" in facts:
+        if facts.get("weights") == "none" and not why and "shards" in facts and not dummy(case, role):
             yield Finding(
                 "%s-no-weights" % role,
                 BLOCK,
@@ -130,6 +137,8 @@ def config(case: Case) -> Iterator[Finding]:
 def whole(case: Case) -> Iterator[Finding]:
     """Missing files, truncated ones, pointers of Git LFS, files of another version of the checkpoint."""
     for role, facts in parts(case):
+        if dummy(case, role):
+            continue
         missing = facts.get("missing") or []
         if missing:
             yield Finding(

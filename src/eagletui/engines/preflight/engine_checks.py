@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Iterator
 
+from eagletui.engines.command import options_of
 from eagletui.engines.preflight.case import Case, where
 from eagletui.engines.preflight.findings import BLOCK, INFO, WARN, Finding
 from eagletui.engines.preflight.options import ENOUGH
@@ -169,7 +170,9 @@ def sglang_triple(case: Case) -> Iterator[Finding]:
         return
     names = ("--speculative-num-steps", "--speculative-eagle-topk", "--speculative-num-draft-tokens")
     given = [name for name in names if name in case.launch.flags]
-    if given and len(given) < len(names):
+    # with a top-k of 1 the last of them follows from the first
+    chain = given == list(names[:2]) and options_of(case.launch.argv).number(names[1:2]) == 1
+    if given and len(given) < len(names) and not chain:
         yield Finding(
             "sglang-spec-some",
             BLOCK,

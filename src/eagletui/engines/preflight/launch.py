@@ -15,6 +15,8 @@ class Launch(NamedTuple):
     speculative configuration as an object, ``spec_problem`` why it is none. ``flags`` are the names of all options. ``cards``
     are the UUIDs it runs on, None when the choice is the engine's. ``runner`` is how the job is run (see `JobState`). ``known``
     is False for a command of the user's own that starts neither engine's server: nothing is said of engine and models then.
+    ``dp`` counts replicas that take cards of their own (SGLang's attention replicas share those of ``tp``); ``spread`` is True
+    when some of the ranks may run on other hosts.
     """
 
     engine: str
@@ -45,6 +47,7 @@ class Launch(NamedTuple):
     runner: Optional[str] = None
     cwd: str = "/"
     known: bool = True
+    spread: bool = False
 
 
 _NUMBERS: Dict[str, Dict[str, Tuple[str, ...]]] = {
@@ -65,6 +68,11 @@ _NUMBERS: Dict[str, Dict[str, Tuple[str, ...]]] = {
 _UTIL = {"vllm": ("--gpu-memory-utilization",), "sglang": ("--mem-fraction-static",)}
 _EAGER = {"vllm": ("--enforce-eager",), "sglang": ("--disable-cuda-graph",)}
 _SPEC = ("--speculative-config", "-sc")
+_SEVERAL = (
+    "--headless", "--data-parallel-size-local", "-dpl", "--data-parallel-address", "-dpa", "--data-parallel-backend", "-dpb",
+    "--data-parallel-rank", "-dpn", "--data-parallel-start-rank", "-dpr",
+)  # fmt: skip
+"""With one of these, replicas of vLLM run in other processes or on other hosts."""
 
 
 def launch_of(spec: Mapping[str, Any]) -> Launch:
@@ -92,7 +100,7 @@ def launch_of(spec: Mapping[str, Any]) -> Launch:
         facts.tp if facts is not None else 1,
         numbers.get("pp") or 1,
         numbers.get("dcp") or 1,
-        numbers.get("dp") or 1,
+        1 if options.has(("--enable-dp-attention",)) else numbers.get("dp") or 1,
         _fraction(options.text(_UTIL[engine])),
         numbers.get("max_num_seqs"),
         facts.max_model_len if facts is not None else None,
@@ -108,7 +116,13 @@ def launch_of(spec: Mapping[str, Any]) -> Launch:
         spec.get("runner"),
         str(spec.get("cwd") or "/"),
         facts is not None,
+        _spread(options),
     )
+
+
+def _spread(options: Any) -> bool:
+    several = (options.number(("--nnodes", "-n")) or 1) > 1 or options.has(_SEVERAL)
+    return several or options.text(("--distributed-executor-backend",)) == "ray"
 
 
 def _spec(options: Any) -> Tuple[Dict[str, Any], Optional[str]]:

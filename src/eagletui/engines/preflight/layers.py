@@ -36,14 +36,20 @@ def ids_read(case: Case) -> Ids:
     if case.launch.engine == "sglang":
         if nested is not None:
             return Ids(nested)
-        return Ids(None, top, "at the top of the file", "SGLang reads them below eagle_config alone")
+        if top is not None and case.source.get("top_ids"):
+            return Ids(top)
+        sure = "top_ids" in case.source
+        return Ids(None, top, "at the top of the file", "SGLang reads them below eagle_config alone", sure)
     if top is not None:
         return Ids(top)
     if nested is None:
         return Ids(None)
     below = case.source.get("nested_ids")
     if below is None:
-        below = before(case.version, known.NESTED_SINCE) is False
+        older = before(case.version, known.NESTED_SINCE)
+        if older is None:  # neither source nor version: nothing can be said against it
+            return Ids(nested)
+        below = not older
     if not below:
         return Ids(None, nested, "below eagle_config", "it reads them at the top alone")
     newer = case.launch.env.get("VLLM_USE_V2_MODEL_RUNNER")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Iterator, Optional
 
-from eagletui.engines.preflight.case import GIB, Case, size
+from eagletui.engines.preflight.case import GIB, VISIBLE, Case, size
 from eagletui.engines.preflight.findings import BLOCK, INFO, WARN, Finding
 from eagletui.engines.preflight.versions import before
 
@@ -46,11 +46,12 @@ def cards_there(case: Case) -> Iterator[Finding]:
     if case.board is None:
         return
     if not case.board.cards:
-        if case.engine.get("where") is None:
+        if case.engine.get("where") is None and not other_device(case):
             why = case.board.problem or "no card is shown"
             yield Finding(
                 "no-cards",
-                BLOCK,
+                # a driver that does not answer says nothing about the cards
+                WARN if case.board.present or case.machine.get("cards") else BLOCK,
                 "the host shows no card",
                 why,
                 "an engine for cards ends at once",
@@ -71,7 +72,8 @@ def cards_there(case: Case) -> Iterator[Finding]:
             PART,
         )
     have = len(case.launch.cards) if case.launch.cards else len(case.board.cards)
-    if wanted > have and "CUDA_VISIBLE_DEVICES" not in case.launch.env:
+    chosen = VISIBLE in case.launch.env or any(word.startswith(VISIBLE + "=") for word in case.launch.argv)
+    if wanted > have and not chosen and not case.launch.spread:
         yield Finding(
             "too-few-cards",
             BLOCK,
@@ -81,6 +83,11 @@ def cards_there(case: Case) -> Iterator[Finding]:
             "lower the tensor parallel size, or give it more cards",
             PART,
         )
+
+
+def other_device(case: Case) -> bool:
+    """Whether the engine is a build for cards of another maker, which are not among those that are shown."""
+    return any(word in (case.version or "").lower() for word in ("rocm", "xpu", "hpu", "tpu", "npu", "neuron"))
 
 
 def free_now(case: Case) -> Iterator[Finding]:
@@ -114,7 +121,8 @@ def free_now(case: Case) -> Iterator[Finding]:
         frees = {
             card.number: card.mem_total - card.mem_used for card in case.cards() if card.mem_total and card.mem_used is not None
         }
-        if len(frees) > 1 and min(frees.values()) < max(frees.values()) * 0.9:
+        told = any(name.endswith("TP_MEMORY_INBALANCE_CHECK") for name in case.launch.env)
+        if len(frees) > 1 and not told and min(frees.values()) < max(frees.values()) * 0.9:
             low = min(frees, key=lambda number: frees[number])
             yield Finding(
                 "cards-unbalanced",
@@ -143,7 +151,7 @@ def weights_fit(case: Case) -> Iterator[Finding]:
     if case.on_cpu:
         return
     total = checkpoint(case)
-    split = case.launch.tp * case.launch.pp
+    split = ways(case)
     cards = [card for card in case.cards() if card.mem_total]
     if total is None or not cards:
         return
@@ -183,8 +191,31 @@ def weights_fit(case: Case) -> Iterator[Finding]:
         )
 
 
+def ways(case: Case) -> int:
+    """Over how many cards the weights are split, at the most: vLLM spreads experts over its replicas as well."""
+    launch = case.launch
+    experts = any(case.text.get(key) for key in ("n_routed_experts", "num_experts", "num_local_experts"))
+    return launch.tp * launch.pp * (launch.dp if launch.engine == "vllm" and experts else 1)
+
+
+def made_smaller(case: Case) -> bool:
+    """Whether cards hold less than the files: parts that stay in the host's memory, quantised or cut while loading."""
+    flags, config = case.launch.flags, case.target.get("config") or {}
+    if any(flag.startswith(_SMALLER) for flag in flags):
+        return True
+    stored = case.text.get("quantization_config") or config.get("quantization_config") or config.get("compression_config")
+    if not stored and any(flag in flags for flag in ("--quantization", "-q", "--torchao-config")):
+        return True
+    return "float32" in (str(case.text.get(key) or config.get(key)) for key in ("torch_dtype", "dtype"))
+
+
+_SMALLER = ("--cpu-offload", "--offload", "--kt-", "--hf-overrides", "--json-model-override-args")
+
+
 def checkpoint(case: Case) -> Optional[int]:
-    """The target's bytes on disk; None when not all of its files were seen."""
+    """The bytes of the target's weights, from its files; None when not all were seen, or when less than them is kept."""
+    if made_smaller(case):
+        return None
     index = case.target.get("index") or {}
     shards = case.target.get("shards")
     if shards is not None and index.get("files", 0) > len(shards):
@@ -260,9 +291,7 @@ def kv_cache(case: Case) -> Iterator[Finding]:
         case.text.get("num_hidden_layers") or 0
     )
     per_token *= 1 if "fp8" in (case.launch.kv_dtype or "") else 2
-    left = (
-        share(case) * min(float(card.mem_total or 0) for card in cards) - total / float(case.launch.tp * case.launch.pp) - BESIDES
-    )
+    left = share(case) * min(float(card.mem_total or 0) for card in cards) - total / float(ways(case)) - BESIDES
     if per_token > 0 and left > 0:
         tokens = left * case.launch.dcp / per_token
         asked = case.launch.max_model_len

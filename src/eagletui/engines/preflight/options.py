@@ -43,6 +43,9 @@ def unknown_options(flags: Sequence[str], texts: Iterable[str]) -> Dict[str, Any
         # both parsers take the beginning of an option when it is the beginning of one alone
         if plain.startswith("--") and sum(1 for name in spellings if name.startswith(plain.replace("_", "-"))) == 1:
             continue
+        # a short option takes its value without a space: -O3, -tp8
+        if not plain.startswith("--") and any(plain.startswith(name) for name in spellings if re.fullmatch(r"-\w+", name)):
+            continue
         near = get_close_matches(plain.replace("_", "-"), spellings, 1, 0.75)
         out.append([flag, near[0] if near else ""])
     return {"flags": out, "declared": len(spellings)}

@@ -81,12 +81,10 @@ def known_model(case: Case) -> Iterator[Finding]:
     names = architectures(case.target.get("config") or {})
     if model is None or model:
         return
-    config = case.target.get("config") or {}
-    severity = WARN if config.get("auto_map") or case.launch.engine == "vllm" else BLOCK
     first = " (Kimi-K2.5: vLLM from 0.16, SGLang from 0.5.9)" if is_kimi(case) else ""
     yield Finding(
         "target-unknown",
-        BLOCK if is_kimi(case) else severity,
+        BLOCK if is_kimi(case) else WARN,  # others may be served by a general class, or by one that a plugin brings
         "%s has no model class for %s" % (case.name, names[0]),
         "%s: architectures %s; not in the engine's models in %s"
         % (where(case.target, "config.json"), names, case.engine.get("package")),
@@ -159,7 +157,7 @@ def image_token(case: Case) -> Iterator[Finding]:
     patch = OR_PATCH if patchable(case) else ""
     yield Finding(
         "image-token-missing",
-        BLOCK,
+        BLOCK if is_kimi(case) else WARN,  # the configuration class of another may have it under a second name
         "%s asks the target's configuration for %s, which it does not have" % (case.name, attribute),
         "%s has %s" % (where(case.target, "config.json"), ", ".join(has) or "media_placeholder_token_id by default"),
         "the launch loads the whole target, then dies with an AttributeError",
@@ -173,10 +171,10 @@ def remote_code(case: Case) -> Iterator[Finding]:
     config = case.target.get("config") or {}
     if not isinstance(config.get("auto_map"), dict) or not config["auto_map"] or case.launch.trust_remote_code:
         return
-    native = bool(_model(case))
+    model = _model(case)
     yield Finding(
         "trust-remote-code",
-        WARN if native else BLOCK,
+        BLOCK if model == {} else WARN,  # a class of the engine's own needs none of it; unknown when its source was not read
         "the checkpoint brings code of its own, which is not allowed",
         "%s has auto_map, no --trust-remote-code" % where(case.target, "config.json"),
         "the engine may stop with: contains custom code which must be executed",
@@ -188,6 +186,8 @@ def remote_code(case: Case) -> Iterator[Finding]:
 def heads(case: Case) -> Iterator[Finding]:
     """Tensor parallel size has to divide the heads."""
     count = case.text.get("num_attention_heads")
+    if "--enable-dp-attention" in case.launch.flags:  # then they are split over fewer cards
+        return
     if isinstance(count, int) and count > 0 and count % case.launch.tp:
         good = [str(n) for n in range(1, count + 1) if count % n == 0 and n <= 64]
         yield Finding(
@@ -207,7 +207,8 @@ def length(case: Case) -> Iterator[Finding]:
     scaled = any(case.text.get(key) for key in ("rope_scaling",)) or "rope_type" in str(case.text.get("rope_parameters"))
     if not isinstance(most, int) or asked is None or asked <= most:
         return
-    allowed_anyway = "VLLM_ALLOW_LONG_MAX_MODEL_LEN" in case.launch.env or case.launch.engine == "sglang"
+    overridden = any(flag in case.launch.flags for flag in ("--hf-overrides", "--rope-scaling"))
+    allowed_anyway = "VLLM_ALLOW_LONG_MAX_MODEL_LEN" in case.launch.env or case.launch.engine == "sglang" or overridden
     yield Finding(
         "max-model-len",
         WARN if scaled or allowed_anyway else BLOCK,

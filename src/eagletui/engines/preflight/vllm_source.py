@@ -70,7 +70,7 @@ def _image_rules(read: Read) -> Optional[Tuple[Dict[str, str], str]]:
         end = re.search(r"get_language_model\(\)", block)
         block = block[: end.start()] if end else block
         rules: Dict[str, str] = {}
-        rest = "image_token_index"
+        rest: Optional[str] = None
         for condition, attribute in re.findall(
             r"((?:el)?if\b.*?|else):\s*\n\s*self\.model\.config\.image_token_index = \(?\s*target_model\.config\.([\w.]+)",
             block,
@@ -80,6 +80,11 @@ def _image_rules(read: Read) -> Optional[Tuple[Dict[str, str], str]]:
                 rest = attribute
             for name in strings(condition):
                 rules[name] = attribute
+        if rest is None:
+            plain = re.search(r"\bimage_token_index = \(?\s*target_model\.config\.([\w.]+)", block)
+            if plain is None:
+                return None  # written in a way that is not known
+            rest = "image_token_index" if rules else plain.group(1)
         return rules, rest
     return None
 
