@@ -128,3 +128,22 @@ async def test_nothing_is_lost_or_doubled_over_thirty_cuts(
     watched: tuple[Session, Watcher], proxy: TcpProxy, tmp_path: Path
 ) -> None:
     await over_cuts(*watched, proxy, tmp_path, 30, seeded("thirty cuts"))
+
+
+@pytest.mark.fault(5, how="a proxy that resets after sampled bytes of login and start")
+async def test_a_cut_anywhere_in_the_start_is_tried_again(
+    watched: tuple[Session, Watcher], proxy: TcpProxy, tmp_path: Path
+) -> None:
+    session, watcher = watched
+    dice = seeded("cuts in the start")
+    session.start()
+    await watcher.becomes("online")
+    for _ in range(10):
+        before = proxy.connections
+        proxy.reset()
+        await until(lambda before=before: proxy.connections > before)  # type: ignore[misc]
+        proxy.cut_after(proxy.passed + dice.randrange(1, 60_000))
+        await until(lambda before=before: proxy.connections > before + 1 or session.state.state == "blocked")  # type: ignore[misc]
+        assert session.state.state != "blocked", session.state.why
+    await watcher.becomes("online")
+    assert "blocked" not in watcher.names

@@ -77,9 +77,12 @@ class TcpProxy:
         assert task is not None
         self._tasks.add(task)
         there_writer: asyncio.StreamWriter | None = None
+        self._writers.add(writer)  # it may be cut before it leads anywhere
         try:
             there_reader, there_writer = await asyncio.open_connection("127.0.0.1", self.target)
-            self._writers |= {writer, there_writer}
+            if writer.transport.is_closing():
+                return
+            self._writers.add(there_writer)
             await asyncio.gather(self._pump(reader, there_writer), self._pump(there_reader, writer))
         except (OSError, asyncio.CancelledError):
             pass  # one side went away, or the test ends: both are closed below, as a router would see it

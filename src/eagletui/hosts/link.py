@@ -184,6 +184,8 @@ class Link:
         if self._decoder is not None:
             return HostError("connection", f"the agent ended{': ' + reason if reason else ''}", kind="closed", retry=True)
         status = getattr(self._transport, "exit_status", None)
+        if getattr(self._transport, "broken", False):  # cut while the agent was on its way: no fault of the login shell
+            return HostError("connection", reason or "the connection was lost", kind="closed", retry=True)
         known = bootstrap.explain(reason, status)
         if known is not None:
             return HostError("start the agent", known.why, known.remedy, kind=known.kind)

@@ -80,6 +80,11 @@ class SshTransport:
         if not self.keeps:
             await self.connection.close()
 
+    @property
+    def broken(self) -> bool:
+        """Whether the connection itself was lost, and not only what ran in it has ended."""
+        return bool(self._lost) or self.connection.raw.is_closed()
+
     async def reason(self) -> str:
         """Why it ended: what stderr said, the exit status or signal, or how the connection was lost."""
         if self._lost:
@@ -136,6 +141,8 @@ async def open_transport(connection: Connection, command: str, limit: float = 15
                 command, encoding=None, request_pty=False, window=WINDOW, send_eof=False, stdin=asyncssh.PIPE
             )
     except asyncssh.ChannelOpenError as error:
+        if connection.raw.is_closed():  # it was cut just now: nothing was refused
+            raise failures.lost("session", name, error.reason) from None
         if error.code == asyncssh.OPEN_REQUEST_SESSION_FAILED:
             raise failures.no_command(name, error.reason) from None
         raise failures.no_session(name, error.reason) from None
