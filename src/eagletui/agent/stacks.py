@@ -15,8 +15,8 @@ import os
 from typing import Any, Dict, List, Optional, Tuple
 
 from eagletui.agent import procfs
-from eagletui.agent.adopt.child import NOT_FOUND, Child
 from eagletui.agent.calls import Call, CallError, Handler
+from eagletui.agent.child import NOT_FOUND, Child
 
 MOST = 16
 MOST_THREADS = 2048

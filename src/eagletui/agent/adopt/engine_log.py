@@ -6,11 +6,11 @@ import calendar
 import re
 from typing import List, Optional, Tuple
 
-from eagletui.agent.adopt.child import NOT_FOUND, Child
 from eagletui.agent.adopt.holder import Holder
 from eagletui.agent.adopt.journal import AGAIN, CAP, LATER, MOST_BACK, NEWEST, QUIET
 from eagletui.agent.adopt.logs import Sink, Source, note
 from eagletui.agent.adopt.memory import MemoryFile
+from eagletui.agent.child import NOT_FOUND, Child
 from eagletui.agent.loop import Loop
 
 _STAMPED = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)) ?")

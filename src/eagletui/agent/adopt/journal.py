@@ -7,9 +7,9 @@ import os
 from typing import Any, List, NamedTuple, Optional
 
 from eagletui.agent import procfs
-from eagletui.agent.adopt.child import NOT_FOUND, Child
 from eagletui.agent.adopt.logs import Sink, Source, note
 from eagletui.agent.adopt.memory import MemoryFile
+from eagletui.agent.child import NOT_FOUND, Child
 from eagletui.agent.loop import Loop
 
 CAP = 8 << 20

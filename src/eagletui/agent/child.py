@@ -1,4 +1,7 @@
-"""Programs that tell a server's log - journalctl, docker, podman - each in a child that neither blocks nor outlives us."""
+"""Programs whose output is read as it comes (journalctl, docker, podman, py-spy): children that neither block nor outlive us.
+
+`tool.Tool` is for those that are asked something and end soon.
+"""
 
 from __future__ import annotations
 
