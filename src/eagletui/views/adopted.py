@@ -19,10 +19,10 @@ def holder_words(job: JobState) -> str | None:
 
 
 def numbers_words(job: JobState) -> str | None:
-    """Why the charts of a server that was found begin where they begin."""
+    """Why the charts of a server that was found show no more than they show."""
     if job.adopted is None or job.samples is None:
         return None
-    return "charts begin with this connection: nobody samples it otherwise"
+    return "charts only of the time that eagletui was connected: nobody samples it otherwise"
 
 
 def pid_words(job: JobState, most: int = 4) -> str | None:
