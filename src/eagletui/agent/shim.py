@@ -27,7 +27,6 @@ from eagletui.agent.shim_container import Boxed
 from eagletui.agent.shim_server import Served
 from eagletui.agent.spawn import SpawnFailed, open_log, spawn
 from eagletui.agent.usage import Meter
-from eagletui.records import JobState, to_doc
 from eagletui.records.jobs import MOST_PIDS
 
 TICK = 1.0
@@ -35,7 +34,6 @@ LOG_TICK = 0.5
 LOG_TICK_TIGHT = 0.1  # the disk is nearly full, and the log is what fills it
 SCAN_LOADING, SCAN_READY = 3.0, 15.0
 FILES_LOADING, FILES_READY = 5.0, 30.0
-MOST_FILES = 512
 BOUND_EVERY = 10.0
 
 
@@ -278,14 +276,6 @@ class Shim(Served, Boxed):
                 continue  # what an engine complains of while it is being ended is no failure of its own
             self._f[name] = value
 
-    def _note_files(self) -> None:
-        """Remember what members use in /dev/shm and /tmp: when they were killed nobody else can tell whose it was."""
-        origin = self._scanner.origin
-        used = leftovers.note((pid for pid, _ in self._members), origin.places)
-        known = [entry for entry in origin.files if entry[0] not in used and os.path.lexists(entry[0])]
-        files = sorted((path, number[0], number[1]) for path, number in used.items()) + known
-        self._scanner.origin = origin._replace(files=tuple(files[:MOST_FILES]))
-
     def _look_for_oom(self, now: float) -> None:
         if self._oom is not None and self._oom.look((pid for pid, _ in self._scanner.known), now):
             self._log.note({"kind": "notice", "text": self._oom.text})
@@ -432,40 +422,6 @@ class Shim(Served, Boxed):
             return
         self._write_state(sync=True)
         self._loop.stop()
-
-    # --------------------------------------------------------------------------------------------------------- files
-
-    def _write_state(self, sync: bool = False) -> None:
-        doc = to_doc(JobState(**self._f))
-        if doc == self._written and not sync:
-            return
-        if self._safely("state.json", lambda: state_dir.write_json(os.path.join(self._directory, "state.json"), doc, sync)):
-            self._written = doc
-
-    def _write_origin(self) -> None:
-        origin = self._scanner.origin._replace(known=frozenset(self._scanner.known))
-        doc = origin.doc()
-        if doc != self._origin_doc:
-            path = os.path.join(self._directory, "shim.json")
-            if self._safely("shim.json", lambda: state_dir.write_json(path, doc, sync=False)):
-                self._origin_doc = doc
-
-    def _keep(self, name: str, doc: Dict[str, Any]) -> None:
-        """Write a file that must not be lost; while the disk is full every tick tries again."""
-        if self._safely(name, lambda: state_dir.write_json(os.path.join(self._directory, name), doc)):
-            self._unwritten.pop(name, None)
-        else:
-            self._unwritten[name] = doc
-
-    def _safely(self, what: str, write: Any) -> bool:
-        """A write that may fail (full disk): told in the next state that can be written, and tried again by the next tick."""
-        try:
-            write()
-        except OSError as error:
-            self._failed_writes[what] = "files: %s cannot be written: %s" % (what, error.strerror or error)
-            return False
-        self._failed_writes.pop(what, None)
-        return True
 
 
 _LEFT = "left behind: "

@@ -3,32 +3,24 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, Mapping, Optional
+from typing import Any, Mapping, Optional
 
 from eagletui.agent import oom
 from eagletui.agent.container import LOG_MODE, Box, Found, client_problem
 from eagletui.agent.job_files import tail_text
-from eagletui.agent.members import Scanner
 from eagletui.agent.port_watch import PortWatch
+from eagletui.agent.shim_files import Kept
 from eagletui.jobs import container
 
 
-class Boxed:
-    """The part of a supervisor that its `Box` speaks to; ``_f`` are the fields of the `JobState` that it writes."""
+class Boxed(Kept):
+    """The part of a supervisor that its `Box` speaks to."""
 
-    _f: Dict[str, Any]
     _spec: Mapping[str, Any]
     _box: Optional[Box]
-    _scanner: Scanner
     _port: Optional[PortWatch]
     _oom: Optional[oom.Watch]
     _log_path: str
-
-    def _write_origin(self) -> None:
-        raise NotImplementedError
-
-    def _write_state(self, sync: bool = False) -> None:
-        raise NotImplementedError
 
     def _note(self, text: str) -> None:
         """Say it where the log's meaning is kept."""

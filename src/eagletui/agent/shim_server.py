@@ -10,23 +10,19 @@ from eagletui.agent.job_lines import SAMPLES_CAP, Lines
 from eagletui.agent.job_log import JobLog
 from eagletui.agent.loop import boot_now
 from eagletui.agent.server_probe import Owner, ServerProbe
+from eagletui.agent.shim_files import Kept
 from eagletui.records import to_doc
 
 
-class Served(Owner):
-    """The part of a supervisor that its `ServerProbe` speaks to; ``_f`` are the fields of the `JobState` that it writes."""
+class Served(Kept, Owner):
+    """The part of a supervisor that its `ServerProbe` speaks to."""
 
-    _f: Dict[str, Any]
     _spec: Mapping[str, Any]
-    _directory: str
     _log: JobLog
     _probe: Optional[ServerProbe]
     _samples: Optional[Lines]
 
     def _log_fields(self) -> None:
-        raise NotImplementedError
-
-    def _write_state(self, sync: bool = False) -> None:
         raise NotImplementedError
 
     def _trouble(self, text: str) -> None:
