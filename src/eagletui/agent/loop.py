@@ -105,9 +105,6 @@ class Loop:
         """The children whose end somebody waits for."""
         return frozenset(self._children)
 
-    def forget_child(self, pid: int) -> None:
-        self._children.pop(pid, None)
-
     def _child_signal(self, _number: int, _frame: Any) -> None:
         self._wake()
 

@@ -17,7 +17,6 @@ from typing import Any, Callable, Dict, Optional, Tuple
 from eagletui.agent.loop import Loop, Timer
 
 _LENGTH = struct.Struct(">I")
-_MAX_ANSWER = 8 * 1024 * 1024
 _hanging: Dict[int, str] = {}  # killed children that are not dead yet: pid -> label
 Answer = Callable[[Dict[str, Any]], Dict[str, Any]]
 

@@ -148,13 +148,14 @@ def _program(word: str, env: Mapping[str, str], cwd: str) -> Optional[str]:
 
 def _python_of(program: str, env: Mapping[str, str], cwd: str) -> Optional[str]:
     """The python that runs a program: itself, or what its first line names."""
-    if re.fullmatch(r"(python|pypy)[\d.]*", os.path.basename(program)):
-        return program
+    named = re.fullmatch(r"(python|pypy)[\d.]*", os.path.basename(program)) is not None
     try:
         with open(program, "rb") as file:
             head = file.read(1024)
     except OSError:
-        return None
+        return program if named else None
+    if named and not head.startswith(b"#!"):  # else a script of that name, as pyenv's: it decides when it runs
+        return program
     line = head.split(b"\n", 1)[0].decode("utf-8", "replace")
     if not line.startswith("#!"):
         return None

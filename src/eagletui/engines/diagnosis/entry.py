@@ -21,7 +21,6 @@ BUILD, IMPORT, CONFIG, WORKERS, LOAD, AFTER, KV, GRAPHS, SERVING, HOST = (
     "serving",
     "host",
 )
-EARLY_PHASES = ("spawn", "config", "workers")
 LOAD_PHASES = ("weights", "process")
 GRAPH_PHASES = ("capture", "warmup", "compile", "profile", "finish", "kv")
 SERVING_PHASES = ("ready",)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Dict, Tuple
+from typing import Tuple
 
 from eagletui.engines.patches.core import PatchSet
 from eagletui.engines.patches.kimi_eagle3 import KIMI_EAGLE3
 
 SETS: Tuple[PatchSet, ...] = (KIMI_EAGLE3,)
-BY_NAME: Dict[str, PatchSet] = {patch.name: patch for patch in SETS}

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, List, Mapping, NamedTuple, Optional
 
-from eagletui.engines.preflight.findings import Finding
 from eagletui.engines.preflight.launch import Launch, text_config
 from eagletui.records import GpuBoard, GpuSample, JobState
 
@@ -122,8 +121,3 @@ def size(count: Optional[float]) -> str:
         if count >= scale:
             return "%.1f %s" % (count / scale, unit)
     return "%d bytes" % count
-
-
-Found = List[Finding]
-Facts = Dict[str, Any]
-Pair = Tuple[str, Any]

@@ -21,7 +21,6 @@ WHITELISTS: Tuple[Tuple[str, Tuple[str, ...]], ...] = (
 """vLLM's families that EAGLE-3 was allowed for, from this version on; 0.22 dropped the list."""
 NO_WHITELIST = "0.22"
 
-KIMI = ("kimi_k2", "kimi_k25", "deepseek_v2", "deepseek_v3")
 FIRST: Dict[Tuple[str, str], str] = {
     # (engine, what): the first version in which it works
     ("vllm", "kimi"): "0.18.0",
