@@ -9,6 +9,7 @@ from textual.pilot import Pilot
 from eagletui.app import EagleApp
 from eagletui.commands import Desk
 from eagletui.profiles import save_profile
+from eagletui.widgets.table import Table
 from tests.commands.conftest import desk, fake, places
 from tests.screens.conftest import screen_text
 from tests.screens.test_acting import press
@@ -47,8 +48,11 @@ async def test_launch_log_kill_remove(desk: Desk) -> None:
         await until(pilot, app, lambda: "✓ gone" in screen_text(app))
         await press(pilot, "escape", "7")
         await until(pilot, app, lambda: desk.store.jobs[job].state == "exited")
+        table = app.screen_stack[0].focused
+        assert isinstance(table, Table)
+        table.move([row.key for row in table.shown].index(job))
         await press(pilot, "x")
         await until(pilot, app, lambda: "remove fake?" in screen_text(app))
         await press(pilot, "K")
         await until(pilot, app, lambda: job not in desk.store.jobs)
-        await until(pilot, app, lambda: "No job has run on this host" in screen_text(app))
+        await until(pilot, app, lambda: job not in {row.key for row in table.shown})
