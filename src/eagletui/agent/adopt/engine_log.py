@@ -8,8 +8,7 @@ from typing import List, Optional, Tuple
 
 from eagletui.agent.adopt.holder import Holder
 from eagletui.agent.adopt.journal import AGAIN, CAP, LATER, MOST_BACK, NEWEST, QUIET
-from eagletui.agent.adopt.logs import Sink, Source, note
-from eagletui.agent.adopt.memory import MemoryFile
+from eagletui.agent.adopt.logs import Sink, ToldSource, note
 from eagletui.agent.child import NOT_FOUND, Child
 from eagletui.agent.loop import Loop
 
@@ -29,23 +28,17 @@ def moment(stamp: bytes) -> Tuple[int, int]:
     return seconds, int(fraction.group(1)[:9].ljust(9, "0")) if fraction is not None else 0
 
 
-class EngineSource(Source):
+class EngineSource(ToldSource):
     """``holder`` names the engine and the container, ``started`` is when the container's own processes began (Unix time)."""
 
     def __init__(self, loop: Loop, name: str, holder: Holder, started: float, sink: Sink) -> None:
-        super().__init__()
-        self._loop, self._holder, self._sink = loop, holder, sink
+        super().__init__(loop, name, CAP, sink)
+        self._holder = holder
         self._since = "%d" % int(started)
-        self._file = MemoryFile(name + ".log", CAP)
-        self._child: Optional[Child] = None
-        self._rest = b""
         self._last: Optional[bytes] = None  # the stamp read last, and how many lines bore it
         self._same = self._skip = 0
         self._resuming: Optional[Tuple[int, int]] = None
         self._said: List[str] = []
-        self._count = 0
-        self._heard = self._due = loop.now()
-        self._jumped = self._closed = False
 
     def poll(self) -> None:
         now = self._loop.now()
@@ -95,18 +88,6 @@ class EngineSource(Source):
         self._count += 1
         return line[match.end() :].rstrip(b"\r") + b"\n"
 
-    def _write(self, data: bytes) -> None:
-        if not data:
-            return
-        self._file.write(data)
-        self._sink(data)
-        self.problem = None if self._file.full is None else "its log is not kept any further here: %s" % self._file.full
-        self.size, self.floor, self.mtime = self._file.size, self._file.floor, self._file.mtime
-
-    def _settle(self) -> None:
-        self.settled = True
-        self.path = self._file.path
-
     def _jump(self) -> None:
         self._jumped = True
         if self._child is not None:
@@ -126,10 +107,3 @@ class EngineSource(Source):
             self._settle()
         self.settled = True
         self._due = self._loop.now() + (AGAIN if self._count else LATER)
-
-    def close(self) -> None:
-        self._closed = True
-        if self._child is not None:
-            self._child.close()
-            self._child = None
-        self._file.close()

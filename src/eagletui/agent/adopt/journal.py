@@ -7,8 +7,7 @@ import os
 from typing import Any, List, NamedTuple, Optional
 
 from eagletui.agent import procfs
-from eagletui.agent.adopt.logs import Sink, Source, note
-from eagletui.agent.adopt.memory import MemoryFile
+from eagletui.agent.adopt.logs import Sink, ToldSource, note
 from eagletui.agent.child import NOT_FOUND, Child
 from eagletui.agent.loop import Loop
 
@@ -77,22 +76,15 @@ def journal_argv(unit: str, uid: Optional[int]) -> List[str]:
     return argv + (["--unit=" + unit] if uid is None else ["_SYSTEMD_USER_UNIT=" + unit, "_UID=%d" % uid])
 
 
-class JournalSource(Source):
+class JournalSource(ToldSource):
     """From the start of the server (Unix time ``started``) on. The client reads it from the agent's memory."""
 
     def __init__(self, loop: Loop, name: str, unit: str, uid: Optional[int], started: float, sink: Sink) -> None:
-        super().__init__()
-        self._loop, self._unit, self._uid, self._started, self._sink = loop, unit, uid, started, sink
-        self._file = MemoryFile(name + ".log", CAP)
-        self._child: Optional[Child] = None
+        super().__init__(loop, name, CAP, sink)
+        self._unit, self._uid, self._started = unit, uid, started
         self._cursor: Optional[str] = None
         self._awaited: Optional[str] = None  # the cursor that a resumed reading must begin with
-        self._rest = b""
-        self._count = 0
         self._first = True
-        self._heard = loop.now()
-        self._due = loop.now()
-        self._jumped = self._closed = False
 
     def poll(self) -> None:
         now = self._loop.now()
@@ -147,19 +139,6 @@ class JournalSource(Source):
         self._first = False
         return before + entry.data
 
-    def _write(self, data: bytes) -> None:
-        if not data:
-            return
-        self._file.write(data)
-        self._sink(data)
-        self.size, self.floor, self.mtime = self._file.size, self._file.floor, self._file.mtime
-        if self._file.full is not None:
-            self.problem = "its log is not kept any further here: %s" % self._file.full
-
-    def _settle(self) -> None:
-        self.settled = True
-        self.path = self._file.path
-
     def _jump(self) -> None:
         """The past is too long to be read to its end in good time: on with the newest."""
         self._jumped = True
@@ -181,10 +160,3 @@ class JournalSource(Source):
         elif errors and not self._count:
             self.problem = "its log is in the systemd journal: journalctl says: %s" % errors.splitlines()[-1][:200]
         self._due = self._loop.now() + (AGAIN if self._count else LATER)
-
-    def close(self) -> None:
-        self._closed = True
-        if self._child is not None:
-            self._child.close()
-            self._child = None
-        self._file.close()

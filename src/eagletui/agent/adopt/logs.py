@@ -11,6 +11,8 @@ import stat
 import time
 from typing import Any, Callable, Optional, Tuple
 
+from eagletui.agent.adopt.memory import MemoryFile
+from eagletui.agent.child import Child
 from eagletui.agent.loop import Loop
 from eagletui.agent.workers import workers
 
@@ -127,6 +129,39 @@ class FileSource(Source):
             self.settled = True
         elif not self._closed:
             self._loop.call_later(0, self.poll)
+
+
+class ToldSource(Source):
+    """What a program of the host tells, kept in the agent's memory: at most the newest ``cap`` bytes."""
+
+    def __init__(self, loop: Loop, name: str, cap: int, sink: Sink) -> None:
+        super().__init__()
+        self._loop, self._sink = loop, sink
+        self._file = MemoryFile(name + ".log", cap)
+        self._child: Optional[Child] = None
+        self._rest = b""
+        self._count = 0
+        self._heard = self._due = loop.now()
+        self._jumped = self._closed = False
+
+    def _write(self, data: bytes) -> None:
+        if not data:
+            return
+        self._file.write(data)
+        self._sink(data)
+        self.problem = None if self._file.full is None else "its log is not kept any further here: %s" % self._file.full
+        self.size, self.floor, self.mtime = self._file.size, self._file.floor, self._file.mtime
+
+    def _settle(self) -> None:
+        self.settled = True
+        self.path = self._file.path
+
+    def close(self) -> None:
+        self._closed = True
+        if self._child is not None:
+            self._child.close()
+            self._child = None
+        self._file.close()
 
 
 def note(text: str, wall: Optional[float] = None) -> bytes:
