@@ -97,7 +97,7 @@ class Store:
     ``cards_known`` is the most cards that were seen at once: an agent that was started anew does not know of one that has gone.
     ``last_busy`` a server's last view with work in it; ``liveness`` whether it works or hangs, where there is something to say.
     ``jobs_boot`` is when the job table was taken, ``jobs_seen`` when it came, by this machine's monotonic clock. ``old`` are the
-    streams (host, gpus, processes, jobs) that have sent nothing since a connection was lost: what is known of them is from before.
+    streams (host, gpus, processes, jobs) that have sent nothing since a connection was lost: what is known is from before.
     """
 
     connection: Connection = field(default_factory=Connection)
