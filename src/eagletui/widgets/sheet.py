@@ -35,7 +35,6 @@ class Field(Input):
     def __init__(self, value: str = "", *, id: str | None = None, hidden: bool = False, hint: str = "") -> None:  # noqa: A002 - Textual's name
         super().__init__(value, id=id, compact=True, password=hidden, placeholder=hint, select_on_focus=False)
 
-
     def action_copy(self) -> None:
         """What is hidden on the screen does not go to the clipboard either."""
         if not self.password:
