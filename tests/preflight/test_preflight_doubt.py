@@ -116,3 +116,14 @@ def test_where_an_image_token_is_taken_from_is_not_guessed() -> None:
             "v1/spec_decode/eagle.py": head + body,
         }
         assert vllm_source(files.get, lambda folder: [], ["Kimi"], [])["models"]["Kimi"].get("image") == told
+
+
+def test_a_model_that_is_no_path_of_this_host_is_not_called_absent() -> None:
+    for given, told in (("/kimi", True), ("models/kimi/v2", True), ("s3://bucket/kimi", False), ("gpt2", False)):
+        asked = world.launch({"engine": "vllm", "model": given, "tp": 8})
+        found = judge(asked, {"engine": ENGINE, "target": {"given": given, "kind": "absent"}})
+        assert ("target-absent" in world.ids(found, BLOCK)) is told, given
+    hub = {"given": "a/b", "kind": "hub", "hub": {"offline": True, "cache": "/c"}}
+    for args, told in (([], True), (["--revision", "v2"], False)):
+        asked = world.launch({"engine": "vllm", "model": "a/b", "tp": 8, "args": args})
+        assert ("target-not-cached" in world.ids(judge(asked, {"engine": ENGINE, "target": hub}), BLOCK)) is told

@@ -48,7 +48,8 @@ def there(case: Case) -> Iterator[Finding]:
         elif facts.get("kind") == "absent":
             yield Finding(
                 "%s-absent" % role,
-                BLOCK,
+                # an address, or a name on the hub of the old kind (without an owner): no path of this host
+                WARN if "://" in given or "/" not in given else BLOCK,
                 "there is no %s there" % role,
                 str(facts.get("path") or given),
                 "the launch ends when the configuration is made",
@@ -56,15 +57,17 @@ def there(case: Case) -> Iterator[Finding]:
                 PART,
             )
         elif facts.get("kind") == "hub":
-            yield from _hub(role, given, facts.get("hub") or {})
+            elsewhere = "--revision" in case.launch.flags or any(name.endswith("_USE_MODELSCOPE") for name in case.launch.env)
+            yield from _hub(role, given, facts.get("hub") or {}, elsewhere)
 
 
-def _hub(role: str, given: str, hub: Mapping[str, Any]) -> Iterator[Finding]:
+def _hub(role: str, given: str, hub: Mapping[str, Any], elsewhere: bool) -> Iterator[Finding]:
+    """``elsewhere``: another revision or another hub is asked for than the one that was looked for."""
     if hub.get("snapshot") is None:
         if hub.get("offline"):
             yield Finding(
                 "%s-not-cached" % role,
-                BLOCK,
+                WARN if elsewhere else BLOCK,
                 "the %s is a name on the hub, and the hub is switched off" % role,
                 "%s is not in %s; HF_HUB_OFFLINE is set" % (given, hub.get("cache")),
                 "the launch ends: cannot find the requested files",
