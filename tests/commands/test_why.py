@@ -127,7 +127,10 @@ async def test_one_token_from_a_server_that_wants_a_key_or_serves_nowhere(desk: 
     job = JobState("j", "serve", "k", "running", 0.0)
     assert (await canary(desk, job)).alive is None
     token = await canary(desk, job._replace(port=1))
-    assert token.alive is False, "nobody listens there"
+    assert token.alive is False, "which model it serves is not known"
+    token = await canary(desk, job._replace(port=1, served_model="k"))
+    assert token.alive is None, "it may listen on another address"
+    assert token.words.startswith("nobody answers on 127.0.0.1:1")
 
 
 def test_the_documents_of_an_answer() -> None:
