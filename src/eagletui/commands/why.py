@@ -95,7 +95,7 @@ async def canary(desk: Desk, job: JobState, timeout: float = CANARY_TIMEOUT) -> 
         except HostError as error:
             if error.retry or error.kind == "closed":
                 raise
-            if "refused" in error.why:
+            if "nothing listens" in error.why:
                 return Canary(None, None, f"nobody answers on 127.0.0.1:{job.port}: it is down, or listens on another address")
             return Canary(False, time.monotonic() - began, f"no token within {timeout:.0f} s: {error.why}")
         if answer.status not in (400, 404, 405):
