@@ -143,10 +143,17 @@ class Engine:
 
     # --------------------------------------------------------------------------------------------------------- afterwards
 
-    def main_gone(self) -> dict[str, Any]:
-        """The state once the main process has ended by itself."""
+    def main_gone(self, again: int = 0) -> dict[str, Any]:
+        """The state once the main process has ended by itself. ``again`` is a signal that it gets once more when it stays: vLLM
+        was seen to lose a SIGTERM in the last moments of its load."""
         main = self.process("")
-        until(lambda: not main.alive, END, "the main process ends by itself")
+        try:
+            until(lambda: not main.alive, END / 4 if again else END, "the main process ends by itself")
+        except AssertionError:
+            if not again:
+                raise
+            signal_process(main.pid, main.start, again)
+            until(lambda: not main.alive, END, "the main process ends at the second signal")
         return self.jobs.wait(self.id, lambda s: s.get("state") not in ("running", "launching"), 60)
 
     def kill(self, **params: Any) -> dict[str, Any]:

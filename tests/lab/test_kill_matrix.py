@@ -120,7 +120,7 @@ def test_it_is_told_to_end_while_it_loads(start: Start) -> None:
     engine = start()
     engine.loading()
     engine.signal("", signal.SIGTERM)
-    state = engine.main_gone()
+    state = engine.main_gone(again=signal.SIGTERM)
     left = names(engine)
     assert (state["state"], state["health"]) == ("exited", "failed"), "nobody ended it through eagletui"
     assert state.get("ready_seconds") is None

@@ -25,6 +25,8 @@ _SHM_NAMES = re.compile(r"(psm_|sem\.mp-|sem\.loky-|nccl-|torch_|sglang_|sgl|vll
 _TMP_NAMES = re.compile(r"(vllm_dist_|sgl-)")
 _SOCKET_NAMES = re.compile(r"([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$|sgl-)")
 _TEMPORARY = re.compile(r"tmp[a-z0-9_]{8}$")  # Python's tempfile: anybody's, so only what a member was seen to use
+# what prometheus_client counts in, a file for each process, in a temporary directory that SGLang makes for them
+_COUNTS = re.compile(r"(?:counter|histogram|summary|gauge_[a-z]+)_[0-9]+\.db$")
 USED, SINCE = "used", "since"
 Number = Tuple[int, int]
 """(device, inode)."""
@@ -57,6 +59,12 @@ def engine_name(path: str, socket: bool = True) -> bool:
     if directory == SHM:
         return _SHM_NAMES.match(name) is not None
     return (_TMP_NAMES.match(name) or (_SOCKET_NAMES.match(name) if socket else None)) is not None
+
+
+def is_counts(path: str) -> bool:
+    """Whether a path is that of a process's counts, one directory deeper than everything else here."""
+    directory, name = os.path.split(path)
+    return _COUNTS.match(name) is not None and _TEMPORARY.match(os.path.basename(directory)) is not None
 
 
 def used_paths(pids: Iterable[int], where: Iterable[str] = PLACES, written: bool = False) -> Set[str]:
@@ -126,7 +134,7 @@ def _may_be_left(path: str, info: os.stat_result, why: str) -> bool:
         return False
     # a socket that a member has bound is its own, whatever its name; an open file in /tmp may be anything, an operator's own
     # output too: there the name must be a temporary one
-    return socket or os.path.dirname(path) == SHM or _TEMPORARY.match(os.path.basename(path)) is not None
+    return socket or os.path.dirname(path) == SHM or _TEMPORARY.match(os.path.basename(path)) is not None or is_counts(path)
 
 
 def find(
@@ -161,6 +169,21 @@ def find(
             why = USED if path in ours or (known or {}).get(path) == number else SINCE
             if _may_be_left(path, info, why):
                 found.append(Leftover(path, info.st_blocks * 512, why, number))
+    return found + _counts({**(known or {}), **ours}, uid, where, others)
+
+
+def _counts(used: Mapping[str, Number], uid: int, where: Iterable[str], others: Set[str]) -> List[Leftover]:
+    """Those of the files that members used which hold counts; of these only the very file is a job's."""
+    found = []
+    for path, number in sorted(used.items()):
+        if not is_counts(path) or os.path.dirname(os.path.dirname(path)) not in where or path in others:
+            continue
+        try:
+            info = os.lstat(path)
+        except OSError:
+            continue  # it has gone
+        if info.st_uid == uid and stat.S_ISREG(info.st_mode) and number == (info.st_dev, info.st_ino):
+            found.append(Leftover(path, info.st_blocks * 512, USED, number))
     return found
 
 
@@ -173,9 +196,14 @@ def remove(
     """Remove what nobody uses any more of ``{path: USED or SINCE}``. {path: "" when it has gone, else why it stays}.
 
     Only what lies in the directories ``where`` is touched; a path with a number in ``numbers`` only while it is that very file.
+    The directory of counts goes with the last of them.
     """
     where = tuple(where)
-    wanted = {path: why for path, why in files.items() if os.path.dirname(path) in where}
+    wanted = {
+        path: why
+        for path, why in files.items()
+        if os.path.dirname(path) in where or (is_counts(path) and os.path.dirname(os.path.dirname(path)) in where)
+    }
     if not wanted:
         return {}
     in_use: FrozenSet[str] = frozenset(used_paths(procfs.pids(), where))
@@ -198,8 +226,17 @@ def _remove(path: str, uid: int, in_use: bool, sure: bool, number: Optional[Numb
         if not sure:
             return "it may be another engine's"
         os.unlink(path)
+        if is_counts(path):
+            _remove_empty(os.path.dirname(path))
     except FileNotFoundError:
         return ""
     except OSError as error:
         return error.strerror or str(error)
     return ""
+
+
+def _remove_empty(directory: str) -> None:
+    try:
+        os.rmdir(directory)
+    except OSError:
+        pass  # others are in it, or it is not ours: it stays, and is no file of anybody's counts
