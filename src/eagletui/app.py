@@ -114,6 +114,8 @@ class EagleApp(Acting):
         self._unlisten = self.store.listen(self._on_change)
         self.set_interval(1.0, self._tick)
         self.theme_changed_signal.subscribe(self, self._repaint)
+        # Textual draws on after SIGTSTP and SIGCONT as if the terminal still showed what it did
+        self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))
         deeds_of(self).ask_with(ScreenPrompter(self, self.store.connection.target or "the host"))
         await self.show_page(cast(tuple[str, str], SCREENS[0].screen)[0])
         for problem in self.keys.problems:
