@@ -15,6 +15,7 @@ from eagletui.agent.members import Scanner
 from eagletui.agent.procfs import Stat
 
 CONTROL, RESULT = "control.json", "result.json"
+NOTE_EVERY = 1.0
 
 
 class Ending:
@@ -38,7 +39,7 @@ class Ending:
         self._ladder: Optional[kill.Ladder] = None
         self._files: Dict[str, str] = {}
         self._count = 0
-        self._began = 0.0
+        self._began = self._noted = 0.0
         self._stuck = False
         self._unwritten: Optional[Dict[str, Any]] = None
         self.by: Optional[str] = None
@@ -75,8 +76,16 @@ class Ending:
         graces = kill.graces_of(self._spec)
         what = levers.of_spec(self._spec)
         lever = None if what is None else levers.Lever(self._loop, what, graces.main)
-        self._ladder = kill.Ladder(self._loop, self._scanner, graces, self._told, self._ended, self._cgroup_kill, lever)
+        self._ladder = kill.Ladder(self._loop, self._scanner, graces, self._climbing, self._ended, self._cgroup_kill, lever)
         self._ladder.start(now)
+
+    def _climbing(self, text: str) -> None:
+        """What members make while they are ended is the job's as well: one that is still loading goes on for a while."""
+        if self._loop.now() - self._noted >= NOTE_EVERY:
+            self._noted = self._loop.now()
+            used = leftovers.note((pid for pid, _ in self._scanner.refresh()), self._scanner.origin.places)
+            self._files.update(dict.fromkeys(used, leftovers.USED))
+        self._told(text)
 
     def _ended(self, stuck: List[Stat]) -> None:
         denied = self._ladder.denied if self._ladder is not None else {}
