@@ -196,8 +196,9 @@ def test_the_stream_tells_jobs_as_records(jobs: Jobs) -> None:
     loop.close()
     assert not errors
     last = docs[-1]
-    assert set(last) == {spec["id"], "old"}
+    # an engine that happens to run on this machine is found as well
+    assert {name for name in last if not name.startswith("found-")} == {spec["id"], "old"}
     state = from_doc(JobState, last[spec["id"]])
     assert (state.state, state.log_size) == ("running", 6)
     assert state.log_age is not None
-    assert "null" not in json.dumps(last)
+    assert "null" not in json.dumps({name: last[name] for name in (spec["id"], "old")})

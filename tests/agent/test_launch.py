@@ -176,7 +176,7 @@ def test_cut_and_sent_again_starts_once(jobs: Jobs, tmp_path: Path) -> None:
             _cut(jobs, spec, rng.uniform(0.0, 0.4))
         state = jobs.launch(spec)
         assert state["state"] == "running", state
-        until(mark.exists)
+        until(lambda mark=mark: mark.exists() and mark.read_text())
         assert mark.read_text().split() == [str(state["pid"])]
         assert len(jobs.members(str(spec["id"]))) == 1
 
