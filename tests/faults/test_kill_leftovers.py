@@ -73,7 +73,7 @@ class Engine:
         self.spec = jobs.spec(sys.executable, "-I", "-S", "-c", ENGINE, str(names), uuid.uuid4().hex[:10], env=env)
         self.state = jobs.launch(self.spec)
         self.id = str(self.spec["id"])
-        until(names.exists)
+        until(lambda: names.exists() and len(names.read_text().split("\n")) == 6)
         self.made = names.read_text().split("\n")
         assert len(self.made) == 6
         assert all(os.path.lexists(path) for path in self.made)

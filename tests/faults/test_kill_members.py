@@ -114,7 +114,7 @@ if len(sys.argv) == 1:
 
 def daemon_of(argv: list[str]) -> int:
     path = Path(argv[-1] + ".pid")
-    until(path.exists)
+    until(lambda: path.exists() and path.read_text())
     return int(path.read_text())
 
 
