@@ -315,6 +315,10 @@ class EagleApp(Acting):
             # in the place of the loop's handler, which does nothing: the loop is woken by the number alone, and may be stuck
             signal.signal(number, leaving.begin)
         leaving.start()
+        for number in (signal.SIGTSTP, signal.SIGCONT):
+            textual = signal.getsignal(number)
+            if callable(textual):  # between two turns of the loop: amid a write it could wait for ever for a lock that is held
+                loop.add_signal_handler(number, textual, number, None)
 
     def _leave(self, why: str, number: signal.Signals) -> None:
         log.info("%s: leaving", why)
