@@ -24,7 +24,8 @@ def left(root: str) -> Tuple[List[Dict[str, Any]], Dict[str, leftovers.Number]]:
         job = Job(os.path.join(root, "jobs", name))
         try:
             origin, state = job.origin(), job.stored_state()
-            last_seen = os.stat(job.path("state.json")).st_mtime
+            # the state is not written anew while nothing in it changes; the files are noted in the other one
+            last_seen = max(os.stat(job.path(name)).st_mtime for name in ("state.json", "shim.json"))
             if origin is None or state is None or not origin.files:
                 continue
             if not is_over(state):
