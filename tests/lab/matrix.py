@@ -83,6 +83,12 @@ class Engine:
         state = self.jobs.wait(self.id, lambda s: s.get("smoke_tokens_per_s") or s.get("state") != "running", LOAD)
         assert state["health"] == "ready", state
         self.look()
+        until(self._noted, 60, "the supervisor has seen the files of its job")
+
+    def _noted(self) -> bool:
+        """Whether the supervisor knows every file that its job uses: it looks now and then."""
+        origin = self.jobs.job(self.id).origin()
+        return origin is not None and self.files <= set(origin.known_files)
 
     def loading(self) -> None:
         """Launch it and wait until its children load."""

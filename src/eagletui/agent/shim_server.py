@@ -21,6 +21,7 @@ class Served(Kept, Owner):
     _log: JobLog
     _probe: Optional[ServerProbe]
     _samples: Optional[Lines]
+    _files_looked: float
 
     def _log_fields(self) -> None:
         raise NotImplementedError
@@ -54,6 +55,7 @@ class Served(Kept, Owner):
         fields: Dict[str, Any] = {"smoke_tokens_per_s": result.get("tokens_per_s"), "smoke_seconds": result.get("seconds")}
         if result.get("problem"):
             fields["smoke_problem"] = self._f["smoke_problem"] = result["problem"]
+        self._files_looked = 0.0  # the first prompt makes an engine open its last files: they are noted with the next tick
         merge_result(self._directory, {key: value for key, value in fields.items() if value is not None})
         self._log.note(dict({"kind": "smoke"}, **result))
 
