@@ -123,7 +123,8 @@ def test_it_is_told_to_end_while_it_loads(start: Start) -> None:
     state = engine.main_gone(again=signal.SIGTERM)
     left = names(engine)
     assert (state["state"], state["health"]) == ("exited", "failed"), "nobody ended it through eagletui"
-    assert state.get("ready_seconds") is None
+    if state.get("ready_seconds") is not None:  # vLLM loses a SIGTERM that comes in its weights, and ends at the next one
+        assert "ended after it was ready, though nobody here asked for it" in state["detail"]
     note("SIGTERM from outside while loading", engine, left)
     engine.clear()
     engine.assert_nothing_left(young=True)
