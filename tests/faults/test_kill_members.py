@@ -46,11 +46,13 @@ def gone(jobs: Jobs, job: str, argv: list[str], answer: dict[str, Any]) -> None:
 
 CHAIN = """
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
+end = time.monotonic() + 110  # one that nobody could end must not eat a core for ever
 if os.fork() == 0:
     os.setsid()
     open(sys.argv[0] + ".pid", "w").write("x")
     while os.fork() == 0:  # the child goes on, the parent ends: nobody lives for longer than a fork takes
-        pass
+        if time.monotonic() > end:
+            break
     os._exit(0)
 while True:
     time.sleep(60)
@@ -58,11 +60,12 @@ while True:
 
 SPREADING = """
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
+end = time.monotonic() + 110
 open(sys.argv[0] + ".pid", "w").write("x")
 for number in range(8):
     if os.fork() == 0:
         os.setsid()
-        while True:  # short-lived children, in sessions of their own, that fork once more
+        while time.monotonic() < end:  # short-lived children, in sessions of their own, that fork once more
             if os.fork() == 0:
                 os.setsid()
                 if os.fork() == 0:
