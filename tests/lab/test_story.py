@@ -221,7 +221,7 @@ async def test_a_connection_that_is_cut_in_the_middle_of_the_load(story: Story) 
     await story.close(far)
     await story.close(near)
     assert story.desks == []
-    assert following.returncode is None
+    assert following.returncode is None, await following.communicate()
     await story.ask(QUESTIONS[2])
     again = await story.desk()
     await story.quiet(again, job, 4)

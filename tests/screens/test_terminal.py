@@ -236,7 +236,6 @@ import asyncio, sys
 from tests.screens.demo import DeskDouble, board_store
 from eagletui.app import EagleApp
 
-ENDINGS = pytest.mark.fault(49, how="signals, a terminal that closes, one that takes no more")
 async def main():
     app = EagleApp(board_store(seconds=1), DeskDouble())
     async with app.run_test(size=(160, 50)) as pilot:
