@@ -239,3 +239,16 @@ async def test_a_long_refusal_is_told_to_its_end(dashboard: Opener) -> None:
         await pilot.pause()
         assert "choose another" in " ".join(screen_text(app).split())
         assert "esc back" in screen_text(app)
+
+
+async def test_the_arrows_go_from_field_to_field_whatever_the_form_holds(dashboard: Opener) -> None:
+    async with dashboard(board_store(seconds=3), (160, 50)) as pilot:
+        app = app_of(pilot)
+        await press(pilot, "l", "enter")
+        await settle(pilot, lambda: isinstance(app.screen, LaunchForm))
+        await settle(pilot, lambda: app.focused is not None and app.focused.id == "field-model")
+        await press(pilot, "down", "down")
+        assert app.focused is not None
+        assert app.focused.id == "field-k"
+        await press(pilot, "up")
+        assert app.focused.id == "field-drafter"
