@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,15 +24,6 @@ LOGS = {
     "bad_vocab_drafter": (1, "The size of tensor a (640) must match the size of tensor b (576)", "weights"),
     "corrupt_shard": (1, "Error while deserializing header: incomplete metadata, file not fully covered", "weights"),
 }
-
-
-@pytest.fixture
-def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Jobs]:
-    root = tmp_path / "state"
-    monkeypatch.setenv("EAGLETUI_STATE", str(root))
-    found = Jobs(root)
-    yield found
-    found.clean()
 
 
 def words(state: JobState) -> str:

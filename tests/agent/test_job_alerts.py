@@ -6,8 +6,6 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,15 +16,6 @@ from tests.agent.jobs_harness import Jobs
 from tests.agent.test_first_error import DATA, REPLAY, Keymap
 
 SPEAKS_AND_STAYS = "import os, sys, time\nos.write(2, open(sys.argv[1], 'rb').read())\ntime.sleep(300)"
-
-
-@pytest.fixture
-def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Jobs]:
-    root = tmp_path / "state"
-    monkeypatch.setenv("EAGLETUI_STATE", str(root))
-    found = Jobs(root)
-    yield found
-    found.clean()
 
 
 def events(jobs: Jobs, job: str) -> list[dict[str, Any]]:

@@ -20,25 +20,6 @@ from eagletui.agent.ports import why_taken
 from tests.agent.jobs_harness import Jobs, shim, until
 
 
-@pytest.fixture
-def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Jobs]:
-    root = tmp_path / "state"
-    monkeypatch.setenv("EAGLETUI_STATE", str(root))
-    found = Jobs(root)
-    yield found
-    found.clean()
-
-
-@pytest.fixture
-def stranger() -> Iterator[int]:
-    """A process that is no job's and must live."""
-    process = subprocess.Popen(["sleep", "600"])
-    yield process.pid
-    assert process.poll() is None, "a foreign process was ended"
-    process.kill()
-    process.wait()
-
-
 def ready(jobs: Jobs, spec: dict[str, object]) -> dict[str, object]:
     jobs.launch(spec)
     return jobs.wait(str(spec["id"]), lambda s: s.get("health") == "ready")

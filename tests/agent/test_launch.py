@@ -9,7 +9,6 @@ import socket
 import stat
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,15 +19,6 @@ from eagletui.agent.tool import Said
 from eagletui.hosts import bootstrap
 from tests.agent.jobs_harness import Jobs, free_port, until
 from tests.conftest import VERSIONS, find_python
-
-
-@pytest.fixture
-def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Jobs]:
-    root = tmp_path / "state"
-    monkeypatch.setenv("EAGLETUI_STATE", str(root))
-    found = Jobs(root)
-    yield found
-    found.clean()
 
 
 def test_a_program_runs_to_its_end(jobs: Jobs) -> None:

@@ -22,15 +22,6 @@ from eagletui.records.jobs import MOST_PIDS
 from tests.agent.jobs_harness import Jobs, lines, until
 
 
-@pytest.fixture
-def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Jobs]:
-    root = tmp_path / "state"
-    monkeypatch.setenv("EAGLETUI_STATE", str(root))
-    found = Jobs(root)
-    yield found
-    found.clean()
-
-
 def test_a_server_from_load_to_samples(jobs: Jobs, tmp_path: Path) -> None:
     hold = tmp_path / "go"
     spec = jobs.server("--hold", str(hold))

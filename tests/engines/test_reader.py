@@ -60,7 +60,9 @@ def test_the_json_document(path: Path) -> None:
 
 
 def test_events_are_plain_documents() -> None:
-    for event in LogReader().feed((DATA / "vllm-0.26/eagle.log").read_bytes()):
+    events = list(LogReader().feed((DATA / "vllm-0.26/eagle.log").read_bytes()))
+    assert events
+    for event in events:
         json.dumps(to_doc(event))
 
 

@@ -26,17 +26,6 @@ pytestmark = [pytest.mark.machine, pytest.mark.timeout(300)]
 INSIDE = "/opt/engine"
 
 
-@pytest.fixture(scope="module")
-def image() -> str:
-    why = podman.missing()
-    if why is not None:
-        pytest.skip(f"no containers here: {why}")
-    try:
-        return podman.image()
-    except RuntimeError as error:
-        pytest.skip(f"no containers here: {error}")
-
-
 class Boxes:
     """Containers with the stand-in, started by hand as people do."""
 

@@ -20,16 +20,8 @@ from tests.faults.net import PATIENCE, Followed, Watcher, say, sha256, until
 from tests.faults.seeds import seeded
 from tests.host.conftest import home, key, known, proxies, server, servers, short_path  # noqa: F401
 from tests.host.proxy import TcpProxy
-from tests.host.sshd import Sshd
 
 FAST = Timings(stale=1.0, backoff=(0.05, 0.1), tick=0.05, patience=30.0)
-
-
-@pytest.fixture
-async def proxy(server: Sshd, known: Path, proxies: Callable[..., TcpProxy]) -> TcpProxy:  # noqa: F811
-    made = await proxies(server.port).start()
-    known.write_text(server.known_line(name=f"[127.0.0.1]:{made.port}"))
-    return made
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import psutil
@@ -21,17 +21,9 @@ from eagletui.watch.logs import LogTails
 from tests.faults.net import Followed, Lag, Watcher, part, say, until, within
 from tests.host.conftest import home, key, known, proxies, server, servers, short_path  # noqa: F401
 from tests.host.proxy import TcpProxy
-from tests.host.sshd import Sshd
 
 # what is measured here depends on the machine's other work: not in every run of the tests
 pytestmark = [pytest.mark.machine, pytest.mark.timeout(300)]
-
-
-@pytest.fixture
-async def proxy(server: Sshd, known: Path, proxies: Callable[..., TcpProxy]) -> TcpProxy:  # noqa: F811
-    made = await proxies(server.port).start()
-    known.write_text(server.known_line(name=f"[127.0.0.1]:{made.port}"))
-    return made
 
 
 @pytest.fixture

@@ -79,3 +79,11 @@ async def proxies() -> AsyncIterator[Callable[..., TcpProxy]]:
     yield make
     for proxy in made:
         await proxy.close()
+
+
+@pytest.fixture
+async def proxy(server: Sshd, known: Path, proxies: Callable[..., TcpProxy]) -> TcpProxy:
+    """A way to the server that can be cut, slowed and frozen; the server is known there too."""
+    made = await proxies(server.port).start()
+    known.write_text(server.known_line(name=f"[127.0.0.1]:{made.port}"))
+    return made

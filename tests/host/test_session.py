@@ -54,13 +54,6 @@ class Watcher:
 
 
 @pytest.fixture
-async def proxy(server: Sshd, known: Path, proxies: Callable[..., TcpProxy]) -> TcpProxy:
-    made = await proxies(server.port).start()
-    known.write_text(server.known_line(name=f"[127.0.0.1]:{made.port}"))
-    return made
-
-
-@pytest.fixture
 async def watched(proxy: TcpProxy) -> AsyncIterator[tuple[Session, Watcher]]:
     watcher = Watcher()
     connect = connector(Target("127.0.0.1", "root", proxy.port), silence=2.0)

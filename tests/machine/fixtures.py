@@ -1,4 +1,4 @@
-"""The fixture `machine`: a booted host of its own for one test."""
+"""The fixtures `machine`, a booted host of its own for one test, and `image`, what containers of tests are made of."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.machine import podman
 from tests.machine.nspawn import Machine, base_root, missing
 
 
@@ -46,3 +47,15 @@ def machines(nspawn_root: Path) -> Iterator[Callable[..., Machine]]:
 def machine(machines: Callable[..., Machine]) -> Machine:
     """A booted host: root, ann and bob may log in with its key."""
     return machines().boot()
+
+
+@pytest.fixture(scope="session")
+def image() -> str:
+    """The image that containers of tests run; skipped, with the reason, where there is no podman."""
+    why = podman.missing()
+    if why is not None:
+        pytest.skip(f"no containers here: {why}")
+    try:
+        return podman.image()
+    except RuntimeError as error:
+        pytest.skip(f"no containers here: {error}")

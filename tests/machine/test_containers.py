@@ -23,17 +23,6 @@ pytestmark = [pytest.mark.machine, pytest.mark.timeout(300)]
 CANARY = "canary-5f0c1a77"
 
 
-@pytest.fixture(scope="module")
-def image() -> str:
-    why = podman.missing()
-    if why is not None:
-        pytest.skip(f"no containers here: {why}")
-    try:
-        return podman.image()
-    except RuntimeError as error:
-        pytest.skip(f"no containers here: {error}")
-
-
 @pytest.fixture
 def jobs(image: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Jobs]:
     monkeypatch.setenv("EAGLETUI_STATE", str(tmp_path / "state"))

@@ -26,7 +26,10 @@ def http(call: Call) -> None:
     def done(answer: Answer) -> None:
         if not answer.status:
             refused = answer.error == os.strerror(errno.ECONNREFUSED)
-            call.fail(step, "nothing listens on port %d" % port if refused else answer.error)
+            if refused:
+                call.fail(step, "nothing listens on port %d" % port, kind="absent")
+            else:
+                call.fail(step, answer.error)
         elif len(answer.body) > MAX_BODY:
             call.fail(step, "an answer of %d MiB, more than %d" % (len(answer.body) >> 20, MAX_BODY >> 20))
         else:

@@ -95,7 +95,7 @@ async def canary(desk: Desk, job: JobState, timeout: float = CANARY_TIMEOUT) -> 
         except HostError as error:
             if error.retry or error.kind == "closed":
                 raise
-            if "nothing listens" in error.why:
+            if error.kind == "absent":
                 return Canary(None, None, f"nobody answers on 127.0.0.1:{job.port}: it is down, or listens on another address")
             return Canary(False, time.monotonic() - began, f"no token within {timeout:.0f} s: {error.why}")
         if answer.status not in (400, 404, 405):
@@ -105,7 +105,7 @@ async def canary(desk: Desk, job: JobState, timeout: float = CANARY_TIMEOUT) -> 
 
 def _judged(answer: HttpAnswer, seconds: float) -> Canary:
     if answer.status in (401, 403):
-        return Canary(None, seconds, "it wants an API key, and none is known here: ask it with p")
+        return Canary(None, seconds, "it wants an API key, and none is known here")
     if answer.status != 200:
         return Canary(False, seconds, f"it answers with status {answer.status}, not with a token")
     try:

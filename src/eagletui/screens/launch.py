@@ -118,6 +118,10 @@ class LaunchSheet(Sheet[Profile]):
         self.dismiss(self._table.profiles[message.key])
 
 
+class Fields(VerticalScroll, can_focus=False, inherit_bindings=False):
+    """The fields; they scroll with the focus. Without the arrows of a scrolled box, which the form has for going among them."""
+
+
 class LaunchForm(Sheet[None]):
     """A profile as fields, over the command they make. It starts from the last of its name that became ready here."""
 
@@ -156,7 +160,7 @@ class LaunchForm(Sheet[None]):
 
     def body(self) -> Iterable[Widget]:
         yield Lines(self._origin)
-        with VerticalScroll(classes="fields", can_focus=False):
+        with Fields(classes="fields"):
             texts = texts_of(self.start)
             for field in FIELDS:
                 label = self._labels[field.id] = Lines(lambda _width, f=field: [self._label(f.id, f.label)])  # type: ignore[misc]

@@ -30,11 +30,6 @@ def bindings(*ids: str) -> list[BindingType]:
 class Field(Input):
     """One line to type into, without a frame; what it takes is never markup."""
 
-    # an input scrolls by these keys, though it has nothing to scroll: in a form they go to the next and the last field
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("down", "app.focus_next", show=False),
-        Binding("up", "app.focus_previous", show=False),
-    ]
     DEFAULT_CSS = "Field { height: 1; border: none; padding: 0 1; background: $panel; } Field:focus { border: none; }"
 
     def __init__(self, value: str = "", *, id: str | None = None, hidden: bool = False, hint: str = "") -> None:  # noqa: A002 - Textual's name
