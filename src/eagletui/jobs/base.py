@@ -12,12 +12,17 @@ A spec is what the host is asked to run (a JSON object)::
     log_cap            bytes of the log that are kept
     container          {"engine", "name", "image", "program"}: argv starts it, and it is ended through its engine
     runner             docker or podman, for such a job
+    on_host            True when argv runs a program of ours (``PYTHON -m eagletui.jobs.on_host.NAME``): the supervisor puts this
+                       package on the program's PYTHONPATH
+    parent             the pipeline that it is a step of
 """
 
 from __future__ import annotations
 
 import re
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from eagletui.jobs.watcher import Watcher
 
 Spec = Dict[str, Any]
 
@@ -122,6 +127,10 @@ class Kind:
     def title(self, spec: Mapping[str, Any]) -> str:
         """One line that says what runs."""
         raise NotImplementedError
+
+    def watcher(self, spec: Mapping[str, Any], directory: str) -> Optional[Watcher]:
+        """What reads the job while it runs and judges its result; None where the exit status is all there is (`verdict`)."""
+        return None
 
     def progress(self, state: Mapping[str, Any]) -> Tuple[Optional[float], Optional[float], str]:
         """(done, total, unit) from a `JobState` document; None where the kind does not know."""

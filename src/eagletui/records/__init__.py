@@ -18,12 +18,14 @@ from eagletui.records.ending import KillPlan, KillReport, LogLine, Victim
 from eagletui.records.host import Disk, HostInfo, HostSample, Process
 from eagletui.records.jobs import Alert, Cause, Evidence, JobState, Phase
 from eagletui.records.serving import Acceptance, Eta, Liveness, Percentiles, ServerSample, ServerView, ServerWindow
+from eagletui.records.work import Counter, Work
 
 __all__ = [
     "Acceptance",
     "Alert",
     "BadRecord",
     "Cause",
+    "Counter",
     "Disk",
     "Eta",
     "Evidence",
@@ -44,6 +46,7 @@ __all__ = [
     "ServerView",
     "ServerWindow",
     "Victim",
+    "Work",
     "from_doc",
     "to_doc",
 ]

@@ -9,6 +9,9 @@ R = TypeVar("R")
 NESTED: Dict[str, Dict[str, Any]] = {}
 """Record -> its fields that hold tuples of other records -> that record."""
 
+SINGLE: Dict[str, Dict[str, Any]] = {}
+"""Record -> its fields that hold one other record -> that record."""
+
 
 class BadRecord(ValueError):
     """A document that is not the record it should be; the text names the record and the key."""
@@ -36,7 +39,7 @@ def from_doc(cls: Type[R], doc: Mapping[str, Any]) -> R:
         raise BadRecord("%s: expected an object, got %s" % (cls.__name__, type(doc).__name__))
     fields: Tuple[str, ...] = cls._fields  # type: ignore[attr-defined]
     defaults: Mapping[str, Any] = cls._field_defaults  # type: ignore[attr-defined]
-    nested = NESTED.get(cls.__name__, {})
+    nested, single = NESTED.get(cls.__name__, {}), SINGLE.get(cls.__name__, {})
     values = []
     for name in fields:
         value = doc.get(name)
@@ -45,7 +48,9 @@ def from_doc(cls: Type[R], doc: Mapping[str, Any]) -> R:
                 raise BadRecord("%s: %r is missing" % (cls.__name__, name))
             values.append(defaults[name])
             continue
-        if name in nested:
+        if name in single:
+            value = from_doc(single[name], value)
+        elif name in nested:
             if not isinstance(value, (list, tuple)):
                 raise BadRecord("%s: %r should be a list" % (cls.__name__, name))
             value = tuple(from_doc(nested[name], item) for item in value)

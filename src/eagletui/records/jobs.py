@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, Optional, Tuple
 
 from eagletui.records.codec import NESTED
+from eagletui.records.work import Work
 
 
 class Phase(NamedTuple):
@@ -88,6 +89,8 @@ class JobState(NamedTuple):
     servers ``log`` and ``samples`` (scrapes, a JSON object a line) may be paths that only this agent has: while it runs, offsets
     in them never change. ``log_problem`` says in words why there is no log, or what is missing of it. ``inner_pids`` are members
     as (pid, its number in its own pid namespace, which is what its log prints), where these differ.
+    ``work`` is what a job that is no server does. Of an ended job ``ok`` says whether its result was checked and is right (None:
+    it was ended on request, or nobody can know), ``outcome`` the same in one line. ``parent`` is the pipeline it is a step of.
     """
 
     id: str
@@ -153,6 +156,10 @@ class JobState(NamedTuple):
     samples: Optional[str] = None
     log_problem: Optional[str] = None
     inner_pids: Tuple[Tuple[int, int], ...] = ()
+    work: Optional[Work] = None
+    ok: Optional[bool] = None
+    outcome: Optional[str] = None
+    parent: Optional[str] = None
 
 
 NESTED["JobState"] = {"phases": Phase, "causes": Cause}

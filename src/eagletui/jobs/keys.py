@@ -1,0 +1,133 @@
+"""What a job file may say of a kind of job: a table of keys, from which the check of a file, its messages and the docs come."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+WORDS = {
+    "text": "a text",
+    "path": "an absolute path",
+    "int": "a whole number",
+    "number": "a number",
+    "bool": "true or false",
+    "texts": "a list of texts",
+    "ints": "a list of whole numbers",
+    "numbers": "a list of numbers",
+    "table": "a table",
+    "tables": "a list of tables",
+}
+
+
+class Key(NamedTuple):
+    """One key: its ``type`` (see `WORDS`), what it says, whether it must be there, what counts without it, and its bounds."""
+
+    name: str
+    type: str
+    help: str
+    required: bool = False
+    default: Any = None
+    low: Optional[float] = None
+    high: Optional[float] = None
+    choices: Tuple[Any, ...] = ()
+
+    def expected(self) -> str:
+        """What it should be, in words."""
+        if self.choices:
+            return "one of " + ", ".join(str(choice) for choice in self.choices)
+        words = WORDS[self.type]
+        if self.low is not None and self.high is not None:
+            return "%s from %g to %g" % (words, self.low, self.high)
+        if self.low is not None:
+            return "%s, at least %g" % (words, self.low)
+        return words
+
+
+class Wrong(NamedTuple):
+    """What is wrong with a file: the key, what it is, what to do."""
+
+    key: str
+    what: str
+    remedy: str
+
+
+# what every kind takes
+COMMON = (
+    Key("kind", "text", "which kind of job"),
+    Key("name", "text", "what it is called in tables; by default the name of the file"),
+    Key("cwd", "path", "where it runs", default="/"),
+    Key("env", "table", "its environment, names and texts"),
+    Key("secrets", "texts", "names of variables whose values come from you or your environment and are written nowhere"),
+    Key("log_cap", "int", "bytes of its log that are kept", low=65536),
+    Key("graces", "numbers", "the seconds a kill gives: to the main process, to all, after SIGKILL", low=0),
+)
+
+
+def read_keys(keys: Sequence[Key], values: Mapping[str, Any]) -> Tuple[Dict[str, Any], List[Wrong]]:
+    """The values with their defaults, and everything that is wrong with them."""
+    table = {key.name: key for key in (*COMMON, *keys)}
+    out: Dict[str, Any] = {}
+    wrong: List[Wrong] = []
+    for name, value in values.items():
+        key = table.get(name)
+        if key is None:
+            near = get_close_matches(name, table, 1)
+            remedy = "did you mean %r?" % near[0] if near else "known: %s" % ", ".join(table)
+            wrong.append(Wrong(name, "unknown key %r" % name, remedy))
+        elif not _fits(key, value):
+            wrong.append(Wrong(name, "%r is %s" % (name, _shown(value)), "expected %s" % key.expected()))
+        else:
+            out[name] = value
+    for key in table.values():
+        if key.name not in values:
+            if key.required:
+                wrong.append(
+                    Wrong(key.name, "%r is missing" % key.name, "add %s: %s (%s)" % (key.name, key.help, key.expected()))
+                )
+            elif key.default is not None:
+                out[key.name] = key.default
+    return out, wrong
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value == value
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str) and value != "" and "\0" not in value
+
+
+_FITS: Dict[str, Callable[[Any], bool]] = {
+    "text": _text,
+    "path": lambda value: _text(value) and value.startswith("/"),
+    "int": _whole,
+    "number": _number,
+    "bool": lambda value: isinstance(value, bool),
+    "table": lambda value: isinstance(value, Mapping),
+}
+_ITEM = {"texts": "text", "ints": "int", "numbers": "number", "tables": "table"}
+
+
+def _fits(key: Key, value: Any) -> bool:
+    if key.type in _ITEM:
+        if not isinstance(value, (list, tuple)):
+            return False
+        return all(_FITS[_ITEM[key.type]](item) and _within(key, item) for item in value)
+    return bool(_FITS[key.type](value)) and _within(key, value)
+
+
+def _within(key: Key, value: Any) -> bool:
+    if key.choices and value not in key.choices:
+        return False
+    if _number(value):
+        return (key.low is None or value >= key.low) and (key.high is None or value <= key.high)
+    return True
