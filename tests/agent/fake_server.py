@@ -63,6 +63,8 @@ for number in range(args.workers):
         worker(number)
     pids.append(pid)
 say("Starting to load model /models/fake...", "Worker_TP0")
+while args.fail and args.hold and not os.path.exists(args.hold):
+    time.sleep(0.02)
 if args.fail:
     os.write(2, b'Traceback (most recent call last):\n  File "x.py", line 1, in <module>\n' + args.fail.encode() + b"\n")
     for pid in pids:

@@ -226,6 +226,34 @@ def test_phases_of_a_log_read_afterwards_are_counted_from_the_start_of_the_proce
     assert log.fields(True)["ready_seconds"] == 60.0
 
 
+FAILS = b"""(EngineCore pid=7) INFO 11-30 01:00:00 [core.py:1] Starting to load model /models/x...
+Traceback (most recent call last):
+  File "x.py", line 1, in <module>
+torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.
+"""
+
+
+def test_causes_of_a_log_of_which_a_part_was_left_out_point_into_the_log_itself() -> None:
+    log = LoadLog(0.0, lambda: None)
+    log.feed(b"the beginning\n")
+    log.jumped(5_000_000)
+    log.feed(FAILS)
+    log.ended()
+    cause = log.fields(False)["causes"][0]
+    assert cause["evidence"][0]["offset"] == 5_000_000 + FAILS.index(b"torch.Out")
+    assert cause["evidence"][0]["line"] == 0
+    assert log.failed
+
+
+def test_what_a_server_says_while_it_is_ended_is_no_failure_of_its_own() -> None:
+    log = LoadLog(0.0, lambda: None)
+    log.asked = True
+    log.feed(FAILS)
+    log.ended()
+    assert not log.failed
+    assert not log.fields(False).get("causes")
+
+
 def test_a_log_of_another_run_tells_no_times_of_this_one() -> None:
     log = LoadLog(STARTED - 400, lambda: None)  # the first line would be 412 s after the start: no import takes as long
     log.feed(LOAD + b"INFO:     Application startup complete.\n")

@@ -89,6 +89,27 @@ def test_a_bare_server_is_seen_from_loading_to_ready_to_gone(servers: Servers, l
     assert over["log"] == str(tmp_path / "server.log")
 
 
+def test_why_a_server_failed_is_told_as_of_a_job_of_ours(servers: Servers, look: Look, tmp_path: Path) -> None:
+    hold, log = tmp_path / "go", tmp_path / "server.log"
+    log.write_text("lines of an earlier run\n" * 3)
+    error = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.10 GiB"
+    process = servers.start(servers.argv("--hold", str(hold), "--fail", error), log=log)
+    loading = look.server(lambda s: s["members"] == 3 and s.get("log"), pid=process.pid)
+    servers.note(loading)
+    assert "causes" not in loading
+    hold.touch()
+    process.wait(60)
+    over = look.server(lambda s: s["state"] == "exited" and s.get("causes"), id=loading["id"])
+    assert over["health"] == "failed"
+    cause = over["causes"][0]
+    assert cause["id"] != "unknown"
+    assert cause["remedy"]
+    line = cause["evidence"][0]
+    assert log.read_bytes()[line["offset"] :].startswith(b"torch.OutOfMemoryError")
+    assert log.read_text().splitlines()[line["line"] - 1].startswith("torch.OutOfMemoryError")
+    assert over["first_error"].startswith("torch.OutOfMemoryError")
+
+
 @pytest.mark.fault(30, how="a server found by itself is killed with SIGKILL; its workers have sessions of their own")
 def test_what_a_killed_server_leaves_is_told_as_its_leftovers(servers: Servers, look: Look) -> None:
     process = servers.start(servers.argv())

@@ -82,7 +82,7 @@ def test_the_real_engine_in_a_container(jobs: Jobs) -> None:
     titles = {stat.comm for stat in jobs.members(job).values()}
     assert any(title.startswith("VLLM::EngineCor") for title in titles), titles
 
-    question = {"model": state["served_model"], "prompt": "The capital of France is", "max_tokens": 32}
+    question = {"model": state["served_model"], "prompt": "The capital of France is", "max_tokens": 32, "ignore_eos": True}
     request = urllib.request.Request(
         f"http://127.0.0.1:{port}/v1/completions", json.dumps(question).encode(), {"Content-Type": "application/json"}
     )

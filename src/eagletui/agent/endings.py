@@ -165,6 +165,15 @@ def under_way(root: str, job: str) -> Optional[Dict[str, Any]]:
     return found.stored_state() if found.active else None
 
 
+def ending(root: str) -> List[str]:
+    """The ids of what is being ended just now."""
+    try:
+        names = os.listdir(os.path.join(root, "endings"))
+    except OSError:
+        return []  # nothing of the kind was ever ended here
+    return [name for name in names if directory(root, name).active]
+
+
 def overlay(root: str, docs: Dict[str, Dict[str, Any]]) -> None:
     """Say of servers that were found, and are being ended just now, how that goes. ``docs``: {id: `JobState` document}."""
     try:

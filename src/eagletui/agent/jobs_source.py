@@ -51,7 +51,7 @@ class JobsSource(Source):
             self._told = dict(self._board.problems)
             for job, why in self._told.items():
                 self.context.log("job %s: %s" % (job, why))
-        others = self._observer.look(found)
+        others = self._observer.look(found, endings.ending(self._root))
         if self._observer.complete:
             docs = {job: dict(doc, command=redact_argv(doc.get("command") or [])) for job, doc in found.items()}
             docs.update(others)

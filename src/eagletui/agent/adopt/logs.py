@@ -52,11 +52,12 @@ class FileSource(Source):
     """A file that grows, seen through a descriptor of the process that writes it, so that neither renaming nor deleting loses it.
 
     It is only read, in a thread: its disk may hang. Of a large one the beginning is read until the server is ready, then the end.
+    ``jumped`` is told the offset of what comes next, when that is not where the last piece ended.
     """
 
-    def __init__(self, loop: Loop, lead: str, name: str, sink: Sink) -> None:
+    def __init__(self, loop: Loop, lead: str, name: str, sink: Sink, jumped: Callable[[int], None]) -> None:
         super().__init__()
-        self._loop, self._lead, self._name, self._sink = loop, lead, name, sink
+        self._loop, self._lead, self._name, self._sink, self._jumped = loop, lead, name, sink, jumped
         self._fd = -1
         self._offset = 0
         self._asked: Optional[float] = None
@@ -117,6 +118,9 @@ class FileSource(Source):
         info, path, offset, data = result
         self.problem, self.path = None, path
         self.size, self.mtime = info.st_size, info.st_mtime
+        if offset != self._offset:
+            self._sink(b"\n")
+            self._jumped(offset)
         self._offset = offset + len(data)
         if data:
             self._sink(data)
@@ -125,6 +129,7 @@ class FileSource(Source):
         if left > (TAIL if long_past else WHOLE):
             self._offset = info.st_size - TAIL
             self._sink(b"\n")
+            self._jumped(self._offset)
         if left <= 0 or not data:
             self.settled = True
         elif not self._closed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Collection, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from eagletui.agent import adopt
 from eagletui.agent.adopt.found import Found, found_of
@@ -33,11 +33,13 @@ class Observer:
         self.complete = False
         self.on_first: Callable[[], None] = lambda: None
 
-    def look(self, jobs: Mapping[str, Mapping[str, Any]]) -> Dict[str, Dict[str, Any]]:
-        """A turn: {id: `JobState` document} of what was found. ``jobs`` are eagletui's own, which must not come twice."""
+    def look(self, jobs: Mapping[str, Mapping[str, Any]], ending: Collection[str] = ()) -> Dict[str, Dict[str, Any]]:
+        """A turn: {id: `JobState` document} of what was found. ``jobs`` are eagletui's own, which must not come twice; ``ending``
+        the ids of those that somebody ends with eagletui just now."""
         self._jobs = jobs
         now = self._loop.now()
         for one in list(self._watched.values()):
+            one.asked_to_end(one.found.id in ending)
             self._loop.guard("the server %s" % one.found.id, lambda w=one: w.tick(now))  # type: ignore[misc]
             if one.died:
                 self._due = now  # not at the next look: whoever has just ended it wants to see that

@@ -34,6 +34,8 @@ PORT_EVERY = 3.0
 WARM = 30.0
 """Seconds of listening after which SGLang's first request is over."""
 MEMBERS_EVERY = 2.0
+LAST_WORDS = 10.0
+"""Seconds after its end in which a log may still bring what it had said: the journal and a container's engine take a while."""
 _ANYWHERE = ("0.0.0.0", "::", "")  # noqa: S104 - compared, not bound
 
 
@@ -100,7 +102,7 @@ class Watched(Owner):
         output = output_of(found, self._chain)
         try:
             if output.kind == FILE:
-                self._source = FileSource(self._loop, output.path, output.name, self._read.feed)
+                self._source = FileSource(self._loop, output.path, output.name, self._read.feed, self._read.jumped)
             elif output.kind == JOURNAL:
                 holder = found.holder
                 self._source = JournalSource(
@@ -166,6 +168,7 @@ class Watched(Owner):
             health=RULES[self.found.engine].models,
             after_log=self.found.engine == "sglang" and self._source is not None,
             smoke=False,
+            version=RULES[self.found.engine].version,
             poll=1.0,
             address=self._address,
         )
@@ -183,6 +186,10 @@ class Watched(Owner):
     @property
     def loading(self) -> bool:
         return self.over is None and self._f.get("health") == "loading"
+
+    def asked_to_end(self, asked: bool) -> None:
+        """Somebody ends it with eagletui just now: what it says then is no failure."""
+        self._read.asked = self._read.asked or asked
 
     @property
     def died(self) -> bool:
@@ -216,6 +223,9 @@ class Watched(Owner):
     def tick(self, now: float) -> None:
         """Look at what changes."""
         if self.over is not None:
+            if now - self.over < LAST_WORDS and self._source is not None:
+                self._source.poll()
+                self._judge_end()
             return
         if self._source is not None:
             self._source.poll()
@@ -289,6 +299,9 @@ class Watched(Owner):
         if max_model_len is not None:
             self._f["max_model_len"] = max_model_len
 
+    def server_version(self, version: str) -> None:
+        self._f["engine_version"] = self._f.get("engine_version") or version
+
     def server_smoke(self, result: Dict[str, Any]) -> None:
         raise AssertionError("no prompt is sent to a server that is not ours")
 
@@ -317,12 +330,10 @@ class Watched(Owner):
         """No process of it is left."""
         if self.over is not None:
             return
-        failed = self._f.get("first_error") and self._f.get("health") == "loading"
         self._stop()
         self._f.update(
             state="exited",
             ended=float(int(time.time())),
-            health="failed" if failed else "gone",
             members=0,
             detail="ended; its exit status is not known: eagletui had not started it",
             phase=None,
@@ -330,6 +341,14 @@ class Watched(Owner):
         for name in ("member_pids", "inner_pids", "blocked", "stopped", "rss", "cpu", "cpu_top", "listening", "pid", "pid_start"):
             self._f.pop(name, None)
         self.over = self._loop.now()
+        self._judge_end()
+
+    def _judge_end(self) -> None:
+        """Its log says whether it has failed; the last of it may come a moment after its end."""
+        self._read.ended()
+        told = self._read.fields(self._read.ready)
+        self._f.update({name: told[name] for name in ("first_error", "causes", "phases") if name in told})
+        self._f["health"] = "failed" if self._read.failed else "gone"
 
     def _stop(self) -> None:
         if self._probe is not None:
