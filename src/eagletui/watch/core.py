@@ -22,6 +22,7 @@ from eagletui.watch.follow import Reader
 from eagletui.watch.liveness import judge_all, liveness_signs
 from eagletui.watch.logs import LogTails
 from eagletui.watch.servers import Servers
+from eagletui.watch.training import Trainings
 
 log = logging.getLogger("eagletui.watch")
 log.addHandler(logging.NullHandler())  # never onto the terminal that a screen is drawn on
@@ -90,6 +91,7 @@ class Watch:
         self._clock, self._wall = clock, wall
         self._servers = Servers(session, store)
         self._tails = LogTails(session, store)
+        self._trainings = Trainings(session, store)
         self._alarms = Alarms(store, clock, patience=patience)
         self._ends: dict[str, Callable[[], Awaitable[None]]] = {}
         self._lookers: dict[str, int] = {}
@@ -123,6 +125,7 @@ class Watch:
             task.cancel()
         await self._servers.stop()
         await self._tails.stop()
+        await self._trainings.stop()
         ends, self._ends = list(self._ends.values()), {}
         await asyncio.gather(*(_quietly(end) for end in ends))
 
@@ -134,6 +137,9 @@ class Watch:
         """
         if topic.startswith("log:"):
             self._tails.look(topic[4:], on)
+            return
+        if topic.startswith("training:"):
+            self._trainings.look(topic[9:], on)
             return
         self._lookers[topic] = max(0, self._lookers.get(topic, 0) + (1 if on else -1))
         self._repace()
@@ -310,6 +316,7 @@ class Watch:
             self._measure_clock(push.wall)
         if name == "jobs":
             self._servers.update(self.store.jobs.values(), push.boot)
+            self._trainings.update(self.store.jobs.values())
             self._tell_ready()
             judge_all(self.store, self._clock())
         if name in ("jobs", "processes"):
