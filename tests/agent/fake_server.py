@@ -17,6 +17,7 @@ p.add_argument("--host")
 p.add_argument("--port", type=int, required=True)
 p.add_argument("--workers", type=int, default=2)
 p.add_argument("--ignore-term", action="store_true")
+p.add_argument("--lose-term", action="store_true", help="the first SIGTERM while loading does nothing")
 p.add_argument("--workers-ignore-term", action="store_true")
 p.add_argument("--hold", help="load until this file appears")
 p.add_argument("--key", help="answer 401 without it")
@@ -51,6 +52,8 @@ def worker(number):
 
 if args.ignore_term:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if args.lose_term:
+    signal.signal(signal.SIGTERM, lambda *_: signal.signal(signal.SIGTERM, signal.SIG_DFL))
 say("version 0.32.0")
 say("Initializing a V1 LLM engine (v0.32.0) with config: model='/models/fake', speculative_config=None", "EngineCore")
 for name in args.shm:

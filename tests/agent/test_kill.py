@@ -101,6 +101,29 @@ def test_a_kill_during_the_load(jobs: Jobs, tmp_path: Path) -> None:
     assert jobs.call("job", job=spec["id"])["result"]["why"] == "ended on request before it was ready"
 
 
+@pytest.mark.fault(29, how="a server that loses the first SIGTERM while it loads, as vLLM does; it is sent again")
+def test_a_sigterm_that_is_lost_during_the_load_is_sent_again(jobs: Jobs, tmp_path: Path) -> None:
+    spec = jobs.server("--lose-term", "--hold", str(tmp_path / "never"), "--workers", "0", graces=[4, 60, 10])
+    job = str(spec["id"])
+    jobs.launch(spec)
+    jobs.wait(job, lambda s: s.get("phase") == "weights")
+    answer = jobs.kill(job)
+    assert answer["result"]["remaining"] == []
+    over = jobs.over(job)
+    assert over["rc"] == -signal.SIGTERM, "the second SIGTERM to the main process ended it, not the one to all, nor SIGKILL"
+    assert over["detail"] == "ended on request; a first SIGTERM did nothing, so it was sent again"
+    assert answer["result"]["seconds"] >= 2
+
+
+def test_what_is_no_server_has_its_whole_grace_after_one_sigterm(jobs: Jobs, tmp_path: Path) -> None:
+    up = tmp_path / "up"
+    spec = jobs.spec("/bin/sh", "-c", f"trap '' TERM; : > {up}; while :; do sleep 60; done", graces=[0.4, 0.2, 10])
+    jobs.launch(spec)
+    until(up.exists)
+    assert jobs.kill(str(spec["id"]))["result"]["remaining"] == []
+    assert jobs.over(str(spec["id"]))["detail"] == "ended on request"
+
+
 def test_the_kill_goes_on_without_the_client(jobs: Jobs) -> None:
     spec = jobs.server("--ignore-term", graces=[1, 1, 10])
     ready(jobs, spec)
@@ -359,7 +382,8 @@ def test_the_kill_of_a_busy_server_that_ignores_sigterm(jobs: Jobs, stranger: in
         assert result["released"] == ["3 processes", f"port {spec['port']}"]
         assert result["seconds"] >= 1.0
     over = jobs.over(job)
-    assert (over["state"], over["rc"], over["health"], over["detail"]) == ("exited", -9, "gone", "ended by ann")
+    told = "ended by ann; a first SIGTERM did nothing, so it was sent again"
+    assert (over["state"], over["rc"], over["health"], over["detail"]) == ("exited", -9, "gone", told)
     assert (over["members"], over["member_pids"]) == (0, [])
     assert jobs.call("job", job=job)["result"]["why"] == "served, ended on request"
 

@@ -21,7 +21,8 @@ NOTE_EVERY = 1.0
 class Ending:
     """``told(detail)`` is called as it goes, ``done(stuck)`` when no member is left or none can be ended.
 
-    ``refused`` then says why what holds the server did not stop it; its processes were not signalled.
+    ``repeated`` then tells whether SIGTERM had to be sent twice; ``refused`` why what holds the server did not stop it: then its
+    processes were not signalled.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Ending:
         self._unwritten: Optional[Dict[str, Any]] = None
         self.by: Optional[str] = None
         self.refused: Optional[str] = None
+        self.repeated = False
 
     @property
     def active(self) -> bool:
@@ -76,7 +78,18 @@ class Ending:
         graces = kill.graces_of(self._spec)
         what = levers.of_spec(self._spec)
         lever = None if what is None else levers.Lever(self._loop, what, graces.main)
-        self._ladder = kill.Ladder(self._loop, self._scanner, graces, self._climbing, self._ended, self._cgroup_kill, lever)
+        # vLLM loses a SIGTERM that comes while it loads its weights; to a training that saves a checkpoint a second one may
+        # mean "at once", so only a server gets it
+        self._ladder = kill.Ladder(
+            self._loop,
+            self._scanner,
+            graces,
+            self._climbing,
+            self._ended,
+            self._cgroup_kill,
+            lever,
+            twice=bool(self._spec.get("server")),
+        )
         self._ladder.start(now)
 
     def _climbing(self, text: str) -> None:
@@ -90,6 +103,7 @@ class Ending:
     def _ended(self, stuck: List[Stat]) -> None:
         denied = self._ladder.denied if self._ladder is not None else {}
         self.refused = self._ladder.refused if self._ladder is not None else None
+        self.repeated = self._ladder is not None and self._ladder.repeated
         self._ladder, self._stuck = None, bool(stuck)
         self._tell(stuck, denied, self.refused)
 

@@ -115,6 +115,7 @@ FORCE_FIRST = 15.0
 class Ladder:
     """SIGTERM to the main process; grace; SIGTERM to all members; grace; SIGKILL to all, again and again until none is left.
 
+    ``twice``: half way through the first grace the main process gets its SIGTERM once more, and `repeated` is True then.
     With a ``lever`` that comes first: what holds the processes is told to stop them. ``report(text)`` is called as it goes;
     ``done(members that cannot be ended)`` once. `hurry` skips to SIGKILL. `refused` says why a lever that alone may end a
     server did not; then nothing is signalled unless `hurry` asks for it.
@@ -129,10 +130,12 @@ class Ladder:
         done: Callable[[List[Stat]], None],
         cgroup_kill: Optional[str] = None,
         lever: Optional[Lever] = None,
+        twice: bool = False,
     ) -> None:
         self._loop, self._scanner, self._graces = loop, scanner, graces
         self._report, self._done = report, done
-        self._cgroup_kill, self._lever = cgroup_kill, lever
+        self._cgroup_kill, self._lever, self._twice = cgroup_kill, lever, twice
+        self.repeated = False
         self.refused: Optional[str] = None
         self._settled = 0.0
         self._step = MAIN
@@ -199,8 +202,12 @@ class Ladder:
             if main is None or main not in members or waited >= self._graces.main:
                 self._enter(ALL)
             else:
+                if self._twice and not self.repeated and waited >= self._graces.main / 2:
+                    self.repeated = True
+                    self._told.clear()
                 self._signal({main: members[main]}, signal.SIGTERM)
-                self._say("SIGTERM to the main process", waited, self._graces.main, members)
+                again = ", sent again as the first did nothing" if self.repeated else ""
+                self._say("SIGTERM to the main process" + again, waited, self._graces.main, members)
         if self._step == ALL:
             waited = now - self._since
             if waited >= self._graces.members:

@@ -12,7 +12,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Set, Tuple
 
 from eagletui.agent import bundle, groups, leftovers, oom, procfs, state_dir, syscalls
 from eagletui.agent.container import Box, command_of
-from eagletui.agent.ending import Ending, merge_result
+from eagletui.agent.ending import Ending
 from eagletui.agent.fallen import Fallen
 from eagletui.agent.job_lines import EVENTS_CAP, Lines
 from eagletui.agent.job_log import JobLog
@@ -25,6 +25,7 @@ from eagletui.agent.procfs import Stat
 from eagletui.agent.server_probe import Rules, ServerProbe
 from eagletui.agent.shim_container import Boxed
 from eagletui.agent.shim_server import Served
+from eagletui.agent.shim_work import Worked
 from eagletui.agent.spawn import SpawnFailed, open_log, spawn
 from eagletui.agent.usage import Meter
 from eagletui.records.jobs import MOST_PIDS
@@ -37,7 +38,7 @@ FILES_LOADING, FILES_READY = 5.0, 30.0
 BOUND_EVERY = 10.0
 
 
-class Shim(Served, Boxed):
+class Shim(Served, Boxed, Worked):
     """``directory`` is the job's, ``env`` the whole environment of the child, ``lease_fds`` stay open for as long as we live."""
 
     def __init__(self, loop: Loop, directory: str, spec: Mapping[str, Any], env: Mapping[str, str], lease_fds: List[int]) -> None:
@@ -87,7 +88,7 @@ class Shim(Served, Boxed):
             "log": self._log_path,
             "phase": None,
         }
-        for name in ("engine", "model", "drafter", "k", "operator", "cwd", "profile", "runner", "unit", "survival"):
+        for name in ("engine", "model", "drafter", "k", "operator", "cwd", "profile", "runner", "unit", "survival", "parent"):
             self._f[name] = spec.get(name)
         self._f["image"] = (spec.get("container") or {}).get("image")
 
@@ -102,7 +103,7 @@ class Shim(Served, Boxed):
         self._samples = None
         self._log = JobLog(self._make_reader(), self._events, self._log_ready, self._trouble)
         cap = int(self._spec.get("log_cap") or DEFAULT_CAP)
-        self._tail = LogTail(self._log_path, lambda data: self._log.feed(data), cap, self._log_anew)
+        self._tail = LogTail(self._log_path, self._feed, cap, self._log_anew)
         group = groups.make(self._spec)
         self._scanner = Scanner(
             Origin(
@@ -126,6 +127,7 @@ class Shim(Served, Boxed):
             pid = spawn(argv, cwd, self._env, log_fd, self._lease_fds, group.directory, self._note_main)
         except SpawnFailed as error:
             self._f.update(state="failed_to_exec", rc=127, ended=round(time.time(), 3), detail=str(error), first_error=str(error))
+            self._f.update(ok=False, outcome=str(error))
             state_dir.write_json(
                 os.path.join(self._directory, "exit.json"), {"rc": 127, "error": str(error), "wall": time.time()}
             )
@@ -147,6 +149,7 @@ class Shim(Served, Boxed):
             self._probe = ServerProbe(self._loop, self._rules(), self, lambda: bool(self._f.get("listening")))
             self._probe.start()
         self.started = True
+        self._start_watching()
         self._loop.watch_child(pid, self._main_ended)
         self._loop.call_later(LOG_TICK, self._log_tick)
         self._loop.call_later(TICK, self._tick)
@@ -265,7 +268,9 @@ class Shim(Served, Boxed):
         box = "container: " + self._box.stays if self._box is not None and self._box.stays else None
         alone = self._fallen.trouble(self._loop.now()) if self._main_running and not self._ending.active else None
         memory = "memory: " + self._oom.text if self._oom is not None and self._oom.text else None
-        return tuple(text for text in (self._tail.trouble, port, files, memory, self._losses, box, alone) if text)
+        return tuple(
+            text for text in (self._tail.trouble, port, files, memory, self._losses, box, alone, *self._work_troubles()) if text
+        )
 
     def _log_fields(self) -> None:
         ending = self._ending.active or self._killed
@@ -389,6 +394,8 @@ class Shim(Served, Boxed):
             self._write_state(sync=True)
             return
         by = "ended by %s" % self._ending.by if self._ending.by else "ended on request"
+        if self._ending.repeated:
+            by += "; a first SIGTERM did nothing, so it was sent again"
         if self._over_before is not None:
             self._f["detail"] = "; ".join(text for text in (self._over_why, "what it left behind was " + by) if text)
             return
@@ -399,8 +406,6 @@ class Shim(Served, Boxed):
 
     def _finish(self) -> None:
         """No process of the job is left: judge it, write the last state, end."""
-        from eagletui.jobs.kinds import kind
-
         if self._tail.poll() or self._unwritten or (self._box is not None and not self._box.clear()):
             return  # not read to its end, the disk is full, or the container is being removed: the next tick comes here again
         self._log.finish()
@@ -417,8 +422,7 @@ class Shim(Served, Boxed):
         self._f.update(log=self._tail.place(), troubles=self._troubles())
         if str(self._f["log"]).startswith("/proc/"):
             self._f["log"] = None  # deleted: it goes with us
-        ok, why = kind(str(self._spec["kind"])).verdict(self._spec, self._f, killed)
-        if not self._safely("result.json", lambda: merge_result(self._directory, {"ok": ok, "why": why})):
+        if not self._judge(killed):
             return
         self._write_state(sync=True)
         self._loop.stop()

@@ -255,7 +255,7 @@ def plan_lines(plan: KillPlan, store: Store, width: int) -> list[Line]:
             out += [[("      ", ""), (piece, "dim")] for piece in folded(clean(plan.note, 300), max(10, width - 6))]
     elif len(plan.graces) == 3:
         main, members = (f"{grace:g} s" for grace in plan.graces[:2])
-        steps = f"SIGTERM to the main process, {main}; to all, {members}; then SIGKILL"
+        steps = f"SIGTERM to the main process, {main} (a server gets it twice); to all, {members}; then SIGKILL"
         if plan.only:
             steps = (
                 f"SIGTERM, {main if len(plan.processes) == 1 else members}; then SIGKILL - to these alone, not to their children"
