@@ -51,6 +51,10 @@ class Loop:
     def now(self) -> float:
         return time.monotonic()
 
+    def complain(self, what: str, error: Exception) -> None:
+        """Hand an error that a callback has dealt with to ``on_error``, so that its place is kept."""
+        self._on_error(what, error)
+
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
         timer = Timer(time.monotonic() + max(0.0, seconds), callback)
         self._sequence += 1

@@ -107,8 +107,11 @@ def _run(directory: str, lock_fd: Optional[int], complaints: _Complaints) -> int
     if not syscalls.become_subreaper():
         complaints.write("not a child subreaper: orphans of the job are found by its log and session only\n")
     loop = Loop(complaints.error)
-    shim = Shim(loop, directory, spec, _environment(spec, secrets), held)
-    del secrets
+    env = _environment(spec, secrets)
+    if spec.get("on_host") and not _add_code(directory, env, held):
+        return 1
+    shim = Shim(loop, directory, spec, env, held)
+    del secrets, env
 
     def ended(_number: int, _frame: Any) -> None:
         shim.terminate()
@@ -190,6 +193,20 @@ def _take_leases(directory: str, spec: Dict[str, Any]) -> Optional[List[int]]:
         _refuse(directory, taken, "end that process or choose another port")
         return None
     return held
+
+
+def _add_code(directory: str, env: Dict[str, str], held: List[int]) -> bool:
+    """This package on the program's ``PYTHONPATH``, kept for as long as a process of the job lives. False after a refusal."""
+    from eagletui.agent import code_dir
+
+    try:
+        code = code_dir.unpack(os.path.dirname(os.path.dirname(directory)))
+    except OSError as error:
+        _refuse(directory, "our programs cannot be unpacked: %s" % error, state_dir.remedy(error))
+        return False
+    held.append(code.fd)
+    env["PYTHONPATH"] = os.pathsep.join(path for path in (code.path, env.get("PYTHONPATH")) if path)
+    return True
 
 
 def _refuse(directory: str, why: str, remedy: str) -> None:

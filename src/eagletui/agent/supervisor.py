@@ -40,8 +40,8 @@ def shim_argv(root: str, *args: str) -> List[str]:
 def _forget_old(directory: str, current: str) -> None:
     """Remove the code of versions not used for a day; a running shim has read its own already."""
     for entry in os.scandir(directory):
-        if entry.path != current and time.time() - entry.stat().st_mtime > 86400:
-            os.unlink(entry.path)
+        if entry.is_file() and entry.path != current and time.time() - entry.stat().st_mtime > 86400:
+            os.unlink(entry.path)  # directories beside it are `code_dir`'s
 
 
 def fork_detached(argv: List[str], stdin: int, keep: Optional[int] = None) -> int:

@@ -80,8 +80,7 @@ def _files() -> dict[str, Path]:
     files = {_module(root, root / name): root / name for name in _SINGLE if (root / name).exists()}
     for room in _ROOMS:
         for path in sorted((root / room).rglob("*.py")):
-            if "on_host" not in path.parts:
-                files[_module(root, path)] = path
+            files[_module(root, path)] = path
     return files
 
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 import re
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
+from eagletui.jobs.keys import Key
 from eagletui.jobs.watcher import Watcher
 
 Spec = Dict[str, Any]
@@ -114,14 +115,35 @@ def _plain_env(name: Any, value: Any) -> bool:
     return isinstance(name, str) and name != "" and isinstance(value, str) and "=" not in name and "\0" not in name + value
 
 
+def job_spec(kind: str, values: Mapping[str, Any], job: str, argv: Sequence[str], cards: Sequence[str] = (), **more: Any) -> Spec:
+    """The spec of a job that runs ``argv``: with what every job file may say, the cards, and ``more`` fields (None: left out).
+
+    ``secrets`` holds names alone: whoever launches it sends their values beside the spec. Raises `BadJob`.
+    """
+    spec: Spec = {"id": job, "kind": kind, "name": str(values.get("name") or job), "argv": [str(word) for word in argv]}
+    spec["gpus"] = list(cards)
+    for key in ("cwd", "env", "secrets", "log_cap", "graces", "profile", "operator", "parent"):
+        if values.get(key) is not None:
+            spec[key] = values[key]
+    spec.update(more)
+    return check_spec({key: value for key, value in spec.items() if value is not None})
+
+
 class Kind:
-    """One kind of job. ``name`` is its word in specs and tables, ``server`` whether it answers on a port until it is ended."""
+    """One kind of job. ``name`` is its word in specs and tables, ``server`` whether it answers on a port until it is ended.
+
+    ``keys`` are what a job file may say of it, besides `keys.COMMON`; a server has none, but a profile.
+    """
 
     name = ""
     server = False
+    keys: Tuple[Key, ...] = ()
 
     def spec(self, profile: Mapping[str, Any], job: str, cards: Sequence[str] = ()) -> Spec:
-        """The spec of a job with the id ``job`` on these cards (UUIDs). Raises `BadJob` naming the profile's field."""
+        """The spec of a job with the id ``job`` on these cards (UUIDs). Raises `BadJob` naming the profile's field.
+
+        ``profile``: the checked values of a job file, with their defaults; of a server, its profile.
+        """
         raise NotImplementedError
 
     def title(self, spec: Mapping[str, Any]) -> str:

@@ -1,17 +1,27 @@
-"""Any program: run to its end, judged by its exit status."""
+"""Any program: run to its end, judged by its exit status and, where they are named, by the files that it should have made."""
 
 from __future__ import annotations
 
+import os
 import shlex
 from typing import Any, Mapping, Optional, Sequence, Tuple
 
-from eagletui.jobs.base import BadJob, Kind, Spec, check_spec, redact_argv, status_words
+from eagletui.jobs.base import BadJob, Kind, Spec, job_spec, redact_argv, status_words
+from eagletui.jobs.keys import Key
+from eagletui.jobs.seen import SeenWatcher
+from eagletui.jobs.watcher import Outcome
 
 
 class Command(Kind):
-    """The profile has ``argv`` (a list, run without a shell) or ``shell`` (a line for ``bash -lc``, shown as such)."""
+    """The values have ``argv`` (a list, run without a shell) or ``shell`` (a line for ``bash -lc``, shown as such)."""
 
     name = "command"
+    keys: Tuple[Key, ...] = (
+        Key("argv", "texts", "the program and its arguments, run without a shell"),
+        Key("shell", "text", "or a line for `bash -lc`"),
+        Key("expect", "texts", "files or directories that must be there afterwards, from `cwd` where they are relative"),
+        Key("port", "int", "a port that it needs for itself", low=1, high=65535),
+    )
 
     def spec(self, profile: Mapping[str, Any], job: str, cards: Sequence[str] = ()) -> Spec:
         argv, line = profile.get("argv"), profile.get("shell")
@@ -21,15 +31,16 @@ class Command(Kind):
             if not isinstance(line, str) or not line.strip():
                 raise BadJob("shell should be a line of text")
             argv = ["bash", "-lc", line]
-        spec: Spec = {"id": job, "kind": self.name, "name": str(profile.get("name") or job), "argv": argv}
-        spec["gpus"] = list(cards)
-        for key in ("cwd", "env", "port", "log_cap", "graces", "profile", "operator"):
-            if profile.get(key) is not None:
-                spec[key] = profile[key]
-        return check_spec(spec)
+        if not isinstance(argv, (list, tuple)):
+            raise BadJob("argv should be a list of texts, the program first")
+        expect = list(profile.get("expect") or ()) or None
+        return job_spec(self.name, profile, job, argv, cards, port=profile.get("port"), expect=expect)
 
     def title(self, spec: Mapping[str, Any]) -> str:
         return " ".join(shlex.quote(part) for part in redact_argv(spec["argv"]))
+
+    def watcher(self, spec: Mapping[str, Any], directory: str) -> "CommandWatcher":
+        return CommandWatcher(spec, directory)
 
     def verdict(self, spec: Mapping[str, Any], state: Mapping[str, Any], killed: bool) -> Tuple[Optional[bool], str]:
         rc = state.get("rc")
@@ -38,3 +49,20 @@ class Command(Kind):
         if rc is None:
             return None, status_words(None)
         return rc == 0, status_words(rc)
+
+
+class CommandWatcher(SeenWatcher):
+    """Progress as far as the output shows it; what it tells in our own way, a result too, is taken."""
+
+    def outcome(self, rc: Optional[int], killed: bool) -> Outcome:
+        found = super().outcome(rc, killed)
+        if killed or rc is None or (rc == 0 and self.said is not None and not found.ok):
+            return found
+        why = found.why if rc == 0 and self.said is not None else status_words(rc)
+        missing = [path for path in self.spec.get("expect") or () if not os.path.lexists(self._place(path))]
+        if rc == 0 and missing:
+            return Outcome(False, "%s, but %s is not there" % (why, ", ".join(missing[:3])), dict(found.result, missing=missing))
+        return Outcome(rc == 0, why, found.result)
+
+    def _place(self, path: str) -> str:
+        return os.path.join(str(self.spec.get("cwd") or "/"), path)
