@@ -14,14 +14,14 @@ from eagletui.records.codec import NESTED, SINGLE
 
 
 class Timing(NamedTuple):
-    """A distribution over requests (ttft, tpot, e2el) or over chunks (itl), in milliseconds; ``count`` is how many."""
+    """A distribution over requests (ttft, tpot, e2el) or over chunks (itl), in milliseconds; ``observations`` is how many."""
 
     mean: float
     p50: Optional[float] = None
     p90: Optional[float] = None
     p95: Optional[float] = None
     p99: Optional[float] = None
-    count: Optional[int] = None
+    observations: Optional[int] = None
 
 
 class SpecCounts(NamedTuple):
