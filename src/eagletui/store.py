@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from eagletui.connection import Connection
 from eagletui.records import Alert, Eta, GpuBoard, HostInfo, HostSample, JobState, Liveness, LogLine, Process, ServerView
+from eagletui.records.bench import BenchResult, BenchVerdict
 from eagletui.runs import Run
 
 __all__ = ["Connection", "GpuSummary", "Series", "Store"]
@@ -96,9 +97,10 @@ class Store:
     ``window`` the label of the window they look at. ``usual`` holds, for a job that loads, the seconds each (phase, role) took
     in earlier loads;
     ``cards_known`` is the most cards that were seen at once: an agent that was started anew does not know of one that has gone.
-    ``runs`` are the trainings whose recorded steps have been read; ``run`` is the one that a person chose to look at, ``overlaid``
-    those drawn beside it.
+    ``runs`` are the trainings whose recorded steps have been read; ``run`` is the one that a person chose to look at,
+    ``overlaid`` those drawn beside it. ``bench`` are the results of benchmark jobs, ``verdicts`` those of their plans, by job id.
     ``last_busy`` a server's last view with work in it; ``liveness`` whether it works or hangs, where there is something to say.
+    ``job_problems`` are {what the agent could not find out about jobs: why}.
     ``jobs_boot`` is when the job table was taken, ``jobs_seen`` when it came, by this machine's monotonic clock. ``old`` are the
     streams (host, gpus, processes, jobs) that have sent nothing since a connection was lost: what is known is from before.
     """
@@ -124,6 +126,9 @@ class Store:
     runs: dict[str, Run] = field(default_factory=dict)
     run: str | None = None
     overlaid: tuple[str, ...] = ()
+    bench: dict[str, BenchResult] = field(default_factory=dict)
+    verdicts: dict[str, BenchVerdict] = field(default_factory=dict)
+    job_problems: dict[str, str] = field(default_factory=dict)
     jobs_boot: float | None = None
     jobs_seen: float | None = None
     old: set[str] = field(default_factory=set)
@@ -141,7 +146,7 @@ class Store:
         series.push(time, value)
 
     def changed(self, topic: str) -> None:
-        """Say that a topic (connection, info, host, gpus, processes, jobs, servers, logs, alerts, training, ...) has new content."""
+        """Say that a topic (connection, info, host, gpus, processes, jobs, logs, alerts, training ...) has new content."""
         self.revision[topic] = self.revision.get(topic, 0) + 1
         for listener, context in tuple(self._listeners):
             context.copy().run(listener, topic)

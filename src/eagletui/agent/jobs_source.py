@@ -11,6 +11,7 @@ from eagletui.agent.job_files import Board
 from eagletui.agent.loop import Timer
 from eagletui.agent.source import Context, Source
 from eagletui.jobs.base import redact_argv
+from eagletui.records.jobs import PROBLEMS
 
 
 class JobsSource(Source):
@@ -56,4 +57,8 @@ class JobsSource(Source):
             docs = {job: dict(doc, command=redact_argv(doc.get("command") or [])) for job, doc in found.items()}
             docs.update(others)
             endings.overlay(self._root, docs)
+            problems = {"the record of the job %s" % job: why for job, why in self._board.problems.items()}
+            problems.update(self._observer.problems)
+            if problems:
+                docs[PROBLEMS] = problems
             self.context.publish(docs)

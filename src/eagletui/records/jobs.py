@@ -63,6 +63,8 @@ class Cause(NamedTuple):
 NESTED["Cause"] = {"evidence": Evidence}
 
 MOST_PIDS = 64
+PROBLEMS = "!problems"
+"""The key in a document of the stream ``jobs`` that is no job's id: {what could not be found out: why}; absent without any."""
 
 
 class JobState(NamedTuple):

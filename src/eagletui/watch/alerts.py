@@ -7,7 +7,7 @@ sign must be firm for ``after`` seconds before it becomes an alert, and gone for
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from eagletui import text
@@ -241,6 +241,18 @@ def job_signs(jobs: Iterable[JobState], since: float) -> Iterator[Sign]:
             for trouble in job.troubles:
                 subject = trouble.partition(":")[0]
                 yield Sign(f"job:{job.id}:{subject}", "warn", f"{job.name} - {trouble}", _REMEDIES.get(subject, ""), "job")
+
+
+def problem_signs(problems: Mapping[str, str]) -> Iterator[Sign]:
+    """Signs of what the agent could not find out about jobs and servers. ``problems``: {what it did: why not}."""
+    for what, why in problems.items():
+        yield Sign(
+            f"problem:{what}",
+            "warn",
+            f"{what}: {why}",
+            "what it would tell is missing here, the rest is not; tell its makers",
+            "job",
+        )
 
 
 _REMEDIES = {

@@ -17,8 +17,9 @@ from eagletui.hosts.base import HostError, Listener, Push
 from eagletui.records import Alert, HostInfo, JobState
 from eagletui.store import Connection, Store
 from eagletui.watch import telemetry
-from eagletui.watch.alerts import Alarms, Sign, board_signs, host_signs, job_signs
+from eagletui.watch.alerts import Alarms, Sign, board_signs, host_signs, job_signs, problem_signs
 from eagletui.watch.follow import Reader
+from eagletui.watch.leftovers import Asker, Leftovers
 from eagletui.watch.liveness import judge_all, liveness_signs
 from eagletui.watch.logs import LogTails
 from eagletui.watch.servers import Servers
@@ -28,7 +29,7 @@ log = logging.getLogger("eagletui.watch")
 log.addHandler(logging.NullHandler())  # never onto the terminal that a screen is drawn on
 
 
-class Subscriber(Reader, Protocol):
+class Subscriber(Reader, Asker, Protocol):
     """The part of a session that the watch needs."""
 
     async def subscribe(
@@ -92,6 +93,7 @@ class Watch:
         self._servers = Servers(session, store)
         self._tails = LogTails(session, store)
         self._trainings = Trainings(session, store)
+        self._leftovers = Leftovers(session, store, clock)
         self._alarms = Alarms(store, clock, patience=patience)
         self._ends: dict[str, Callable[[], Awaitable[None]]] = {}
         self._lookers: dict[str, int] = {}
@@ -125,6 +127,7 @@ class Watch:
             task.cancel()
         await self._servers.stop()
         await self._tails.stop()
+        await self._leftovers.stop()
         await self._trainings.stop()
         ends, self._ends = list(self._ends.values()), {}
         await asyncio.gather(*(_quietly(end) for end in ends))
@@ -317,6 +320,7 @@ class Watch:
         if name == "jobs":
             self._servers.update(self.store.jobs.values(), push.boot)
             self._trainings.update(self.store.jobs.values())
+            self._leftovers.update(self.store.jobs)
             self._tell_ready()
             judge_all(self.store, self._clock())
         if name in ("jobs", "processes"):
@@ -339,6 +343,8 @@ class Watch:
         elif name == "jobs":
             yield from job_signs(self.store.jobs.values(), self._began or 0.0)
             yield from liveness_signs(self.store)
+            yield from self._leftovers.signs()
+            yield from problem_signs(self.store.job_problems)
 
     def _measure_clock(self, host_wall: float) -> None:
         """The host's clock minus ours. A push is late by the way here, never early: the largest of the last few is nearest."""

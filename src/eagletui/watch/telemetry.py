@@ -7,6 +7,7 @@ from typing import Any
 
 from eagletui.agent.documents import board_from_doc, host_from_doc, processes_from_doc
 from eagletui.records import GpuBoard, HostSample, JobState, from_doc
+from eagletui.records.jobs import PROBLEMS
 from eagletui.store import Store
 from eagletui.watch.outliers import outliers
 from eagletui.watch.owners import with_owners
@@ -89,8 +90,9 @@ def record_processes(store: Store, doc: Mapping[str, Any], boot: float) -> None:
 
 
 def record_jobs(store: Store, doc: Mapping[str, Any], _boot: float) -> None:
-    """A push of the stream ``jobs``: the job table by id."""
-    store.jobs = {name: from_doc(JobState, job) for name, job in doc.items()}
+    """A push of the stream ``jobs``: the job table by id, and under `PROBLEMS` what could not be found out."""
+    store.jobs = {name: from_doc(JobState, job) for name, job in doc.items() if name != PROBLEMS}
+    store.job_problems = {str(what): str(why) for what, why in (doc.get(PROBLEMS) or {}).items()}
     if store.gpus is not None:
         owned = with_owners(store.gpus, store.jobs.values())
         if owned is not store.gpus:

@@ -15,12 +15,16 @@ if TYPE_CHECKING:
 
 LOOK_EVERY, LOADING_EVERY = 15.0, 5.0
 """Seconds between two looks at all processes; while a server loads it gets new ones."""
+_LOOKING = "looking for servers among all processes"
 KEPT = 600.0
 """Seconds that a server which has ended stays in the table."""
 
 
 class Observer:
-    """``root`` is our state directory; ``on_first`` is called once the first look is complete. `stop` ends all children."""
+    """``root`` is our state directory; ``on_first`` is called once the first look is complete. `stop` ends all children.
+
+    ``problems``: {what went wrong at the last look: why}. A failure here hurts neither our own jobs nor other servers.
+    """
 
     def __init__(self, loop: Loop, root: str, log: Callable[[str], None]) -> None:
         self._loop, self._root, self._log = loop, root, log
@@ -31,6 +35,7 @@ class Observer:
         self._timer: Optional[Timer] = None
         self._due = float("-inf")
         self.complete = False
+        self.problems: Dict[str, str] = {}
         self.on_first: Callable[[], None] = lambda: None
 
     def look(self, jobs: Mapping[str, Mapping[str, Any]], ending: Collection[str] = ()) -> Dict[str, Dict[str, Any]]:
@@ -40,12 +45,11 @@ class Observer:
         now = self._loop.now()
         for one in list(self._watched.values()):
             one.asked_to_end(one.found.id in ending)
-            self._loop.guard("the server %s" % one.found.id, lambda w=one: w.tick(now))  # type: ignore[misc]
+            self._try("looking at the server %s" % one.found.id, lambda w=one: w.tick(now))  # type: ignore[misc]
             if one.died:
                 self._due = now  # not at the next look: whoever has just ended it wants to see that
             if one.over is not None and now - one.over > KEPT:
-                one.close()
-                del self._watched[one.found.id]
+                self._forget(one.found.id)
         if self._turns is None and now >= self._due:
             self._turns = self._finder.turns()
             self._step(True)
@@ -56,17 +60,40 @@ class Observer:
         self._timer = None
         if self._turns is None:
             return
-        for _ in self._turns:
+        if self._try(_LOOKING, self._look_on):
             self._timer = self._loop.call_later(0, self._step)
             return
         self._turns = None
-        self._loop.guard("looking for servers", self._sort_out)  # our own jobs are told whatever happens here
+        if _LOOKING not in self.problems:
+            self._try(_LOOKING, self._sort_out)
         loading = any(one.loading for one in self._watched.values())
         self._due = self._loop.now() + (min(LOADING_EVERY, LOOK_EVERY) if loading else LOOK_EVERY)
         if not self.complete:
             self.complete = True
             if not at_once:
                 self.on_first()
+
+    def _look_on(self) -> bool:
+        """One slice. False when the look is over."""
+        assert self._turns is not None
+        for _ in self._turns:
+            return True
+        return False
+
+    def _try(self, what: str, work: Callable[[], Optional[bool]]) -> bool:
+        """Do it; a failure is told to whoever watches, and with its traceback to the debug log."""
+        came: List[Optional[bool]] = []
+
+        def noted() -> None:
+            try:
+                came.append(work())
+                self.problems.pop(what, None)
+            except Exception as error:
+                self.problems[what] = "%s: %s" % (type(error).__name__, error)
+                raise
+
+        self._loop.guard(what, noted)
+        return bool(came and came[0])
 
     def _sort_out(self) -> None:
         ours = Ours(self._root, self._jobs.values())
@@ -90,10 +117,13 @@ class Observer:
             if name in seen or one.over is not None:
                 continue
             if any(ours.knows(key) for key in one.found.members):
-                one.close()  # it has turned out to be a job of ours
-                del self._watched[name]
+                self._forget(name)  # it has turned out to be a job of ours
             else:
                 one.ended()
+
+    def _forget(self, name: str) -> None:
+        self._watched.pop(name).close()
+        self.problems.pop("looking at the server %s" % name, None)
 
     def _new(self, found: Found, chain: Tuple[Stat, ...]) -> "Watched":
         from eagletui.agent.adopt.watched import Watched  # grammar, probe and logs: most hosts have no such server

@@ -8,6 +8,7 @@ import time
 from typing import Any, Callable, Dict, Optional, Tuple
 
 from eagletui.agent import ports, procfs
+from eagletui.agent.adopt import network
 from eagletui.agent.adopt.engine_log import EngineSource
 from eagletui.agent.adopt.found import LEFTOVER, Found
 from eagletui.agent.adopt.holder import DOCKER, PODMAN
@@ -59,6 +60,7 @@ class Watched(Owner):
         self.over: Optional[float] = None
         self._address = self._address_of(found)
         self._through: Optional[int] = None
+        self._sure = True
         self._port = found.facts.port if found.facts is not None else 0
         self._listening = False
         self._ports: Optional[PortWatch] = None
@@ -80,6 +82,10 @@ class Watched(Owner):
             self._start_probe(self._port)
         if self.found.holder.kind in (DOCKER, PODMAN):
             self._inspect()
+        elif not self._sure:
+            self.server_no_metrics(
+                "no numbers: whether its port %d is this host's cannot be seen; log in as its user or as root" % self._port
+            )
         elif self._through is not None:
             self.server_no_metrics("no numbers: it is in a network of its own, and its port %d is not this host's" % self._port)
 
@@ -91,7 +97,7 @@ class Watched(Owner):
         return "127.0.0.1" if host in _ANYWHERE else "127.0.0.1" if host == "localhost" else host
 
     def _start_port(self) -> None:
-        self._through = _network_of(self.found)
+        self._through, self._sure = _network_of(self.found)
         if self._through is not None:
             self._f.pop("port", None)  # not this host's: what answers there is somebody else
         elif self._port:
@@ -384,14 +390,13 @@ class Watched(Owner):
         return {key: value for key, value in doc.items() if value is not None and value != []}
 
 
-def _network_of(found: Found) -> Optional[int]:
-    """The server's pid when it is in another network than we are, through which that one's sockets are seen."""
+def _network_of(found: Found) -> Tuple[Optional[int], bool]:
+    """(the server's pid when it is, or may be, in another network than we are: through it that one's sockets are seen;
+    whether that is certain)."""
     assert found.main is not None
     pid = found.main[0]
-    try:
-        return pid if os.readlink("/proc/%d/ns/net" % pid) != os.readlink("/proc/self/ns/net") else None
-    except OSError:
-        return None  # not ours to see: taken for this host's network
+    same = network.is_ours(pid)
+    return (None if same else pid), same is not None
 
 
 def _inner(pid: int) -> int:
