@@ -9,7 +9,9 @@ from eagletui.jobs.base import BadJob, Kind
 
 _HOMES: Dict[str, Tuple[str, str]] = {
     "command": ("eagletui.jobs.command", "Command"),
+    "pipeline": ("eagletui.jobs.pipeline", "Pipeline"),
     "serve": ("eagletui.jobs.serve", "Serve"),
+    "synthesise": ("eagletui.jobs.synthesise", "Synthesise"),
 }
 
 
