@@ -30,7 +30,7 @@ class Asker(Protocol):
 class Files(NamedTuple):
     """Files of ended jobs that nobody uses: how many, their bytes, and the directories they lie in."""
 
-    count: int
+    number: int
     size: int
     places: tuple[str, ...]
 
@@ -78,12 +78,12 @@ class Leftovers:
         """What is left now."""
         for job in self._store.jobs.values():
             yield from process_signs(self._store, job)
-        if self.files is not None and self.files.count:
+        if self.files is not None and self.files.number:
             where = ", ".join(self.files.places[:3])
             yield Sign(
                 "leftovers:files",
                 "warn",
-                f"ended jobs left {plural(self.files.count, 'file')} ({size(self.files.size)}) in {where}",
+                f"ended jobs left {plural(self.files.number, 'file')} ({size(self.files.size)}) in {where}",
                 "eagletui leftovers HOST lists them, with --remove it clears them",
                 "job",
             )

@@ -17,6 +17,7 @@ from eagletui.hosts.base import Chunk, Doc, FileMark, HostError
 from eagletui.records import LogLine
 from eagletui.store import Store
 from eagletui.watch.follow import Reader
+from eagletui.watch.regathered import find_place, is_gathered
 
 PIECE = 65536
 KEPT = 4000
@@ -151,6 +152,10 @@ class LogWindow:
         try:
             return await self._reader.read(self.path, offset, limit, wait, identity)
         except HostError as error:
+            if is_gathered(self.path) and self.opened and error.kind in ("replaced", "absent"):
+                if await self._go_on_in_another():
+                    return await self._reader.read(self.path, offset, limit, wait, self._identity)
+                raise _Moved from None
             if error.kind != "replaced":
                 raise
             was, self._identity = self._identity, None
@@ -159,6 +164,42 @@ class LogWindow:
             what = "was truncated and written anew" if same else "was replaced by another file"
             self._restart(chunk, f"the log {what}; this is its start")
             raise _Moved from None
+
+    async def _go_on_in_another(self) -> bool:
+        """Another agent has gathered this log once more. True when all of it stands where it stood; else the window has moved."""
+        epoch = self._epoch
+        place = await find_place(self._reader, self.path, self.end, self._last)
+        if epoch != self._epoch:
+            return False  # somebody has moved the window meanwhile
+        if place.offset == self.end:
+            self._seen(place.chunk)
+            return True
+        self._move()
+        if place.offset is not None:
+            self._seen(place.chunk)
+            self._shift(place.offset - self.end)
+            return False
+        chunk = await self._reader.read(self.path, -PIECE, PIECE)
+        self._begin(chunk, chunk.data, chunk.offset)
+        why = "lines are missing before this: the log was gathered anew, and what was shown last is not kept any more"
+        self.lines.insert(0, note(self.start, why))
+        self._starts.insert(0, self.start)
+        return False
+
+    def _shift(self, by: int) -> None:
+        """The same lines stand ``by`` bytes further on now; those that are not kept any more go."""
+        moved = [
+            (at + by, line._replace(offset=line.offset + by, end=line.end + by))
+            for at, line in zip(self._starts, self.lines, strict=True)
+        ]
+        kept = [(at, line) for at, line in moved if at >= self.floor]
+        self._starts, self.lines = [at for at, _ in kept], [line for _, line in kept]
+        pending = self._splitter.pending
+        self.end += by
+        self.start = max(self.start + by, self._starts[0] if self._starts else self.end - len(pending), self.floor)
+        self._splitter = LineSplitter(self.end - len(pending))
+        self._splitter.feed(pending)
+        self.revision += 1
 
     def go_on_at(self, path: str) -> None:
         """The log has another name now: the same file was moved, or has only a descriptor's name any more."""
