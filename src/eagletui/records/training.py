@@ -20,9 +20,9 @@ class TrainingPoint(NamedTuple):
     - ``lr``: learning rate (``lr_NAME`` of each optimizer where there are several, ``lr`` the first one's);
     - ``tokens_per_s``; ``step_ms`` and its parts ``fetch_ms``, ``fwd_ms``, ``bwd_ms``, ``opt_ms``, ``queue_ms``, ``h2d_ms``,
       ``clip_ms``; ``fetch_frac``: the share (0..1) of a step that waits for data;
-    - ``error_records``: samples that could not be read, so far; ``memory_mb``: the most that a card's allocator held.
+    - ``error_records``: samples of this step that could not be used; ``memory_mb``: the most that a card's allocator held.
 
-    There is no gradient norm: the trainer logs none.
+    A value that was no number is left out. There is no gradient norm: the trainer logs none.
     """
 
     wall: float
