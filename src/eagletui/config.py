@@ -131,6 +131,29 @@ def load_config(path: Path | None = None) -> Config:
     return parse_config(text, path)
 
 
+def read_text(path: Path) -> tuple[str | None, Notice | None]:
+    """A text file of the user's, or why it cannot be read."""
+    try:
+        return path.read_bytes().decode("utf-8-sig"), None  # some editors put a mark before the text
+    except OSError as error:
+        return None, Notice(path, None, f"cannot be read: {error.strerror}", "check its owner and mode")
+    except UnicodeDecodeError:
+        return None, Notice(path, None, "is not UTF-8 text", "save it as UTF-8")
+
+
+def read_toml(text: str, path: Path, otherwise: str) -> tuple[dict[str, Any] | None, Notice | None]:
+    """The document in ``text``, or what is wrong with it; ``otherwise`` says what becomes of the file then."""
+    try:
+        return tomllib.loads(text), None
+    except RecursionError:
+        return None, Notice(path, None, "is not TOML that can be read: nested too deep", otherwise)
+    except ValueError as error:  # also a number of thousands of digits, which the parser does not call its own error
+        match = re.search(r"at line (\d+)", str(error))
+        line = int(match[1]) if match else max(1, len(text.splitlines()))
+        why = str(error).partition(" (at ")[0]
+        return None, Notice(path, line, f"is not TOML: {why[:1].lower()}{why[1:]}", f"mend that line; {otherwise}")
+
+
 def parse_config(text: str, path: Path) -> Config:
     """The configuration in ``text``; ``path`` is only named in notices."""
     try:

@@ -22,27 +22,31 @@ def choose_cards(profile: Profile, uuids: Sequence[str]) -> tuple[str, ...] | No
 
     A number takes the first ones. Raises `NoSuchCards`.
     """
-    wanted = profile.gpus
+    return cards_of(profile.gpus, uuids, f"profile {profile.name}")
+
+
+def cards_of(wanted: str | int | Sequence[int | str] | None, uuids: Sequence[str], whose: str) -> tuple[str, ...] | None:
+    """The UUIDs that ``wanted`` ("all", a number, or indexes and UUIDs) means among a host's; None for None."""
     if wanted is None:
         return None
     there = f"the host has {len(uuids)}"
     if wanted == "all":
         if not uuids:
-            raise NoSuchCards(f"profile {profile.name}: gpus = all, and {there}")
+            raise NoSuchCards(f"{whose}: gpus = all, and {there}")
         return tuple(uuids)
     if isinstance(wanted, int):
         if wanted > len(uuids):
             cards_are = plural(wanted, "card is", "cards are")
-            raise NoSuchCards(f"profile {profile.name}: {cards_are} wanted, and {there}")
+            raise NoSuchCards(f"{whose}: {cards_are} wanted, and {there}")
         return tuple(uuids[:wanted])
     cards = []
     for card in wanted:
         if isinstance(card, int):
             if card >= len(uuids):
-                raise NoSuchCards(f"profile {profile.name}: card {card} is wanted, and {there}")
+                raise NoSuchCards(f"{whose}: card {card} is wanted, and {there}")
             card = uuids[card]
         elif card.startswith("GPU-") and card not in uuids:
-            raise NoSuchCards(f"profile {profile.name}: card {card} is wanted, and the host does not have it")
+            raise NoSuchCards(f"{whose}: card {card} is wanted, and the host does not have it")
         cards.append(card)
     return tuple(cards)
 
@@ -56,8 +60,22 @@ def command_of(profile: Profile, uuids: Sequence[str] = ()) -> Command:
     cards = choose_cards(profile, uuids)
     if cards is None or profile.gpus == "all":
         return serve_command(profile.as_dict())
-    command = serve_command(profile.as_dict(), [str(uuids.index(card)) if card in uuids else card for card in cards])
-    return command._replace(env={"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **command.env})
+    names = card_names(cards, uuids)
+    command = serve_command(profile.as_dict(), names)
+    return command._replace(env={**_ORDER, **command.env})
+
+
+_ORDER = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+
+
+def card_names(cards: Sequence[str], uuids: Sequence[str]) -> list[str]:
+    """What CUDA_VISIBLE_DEVICES calls these cards: NVML's index, which needs the order of CUDA set to match."""
+    return [str(uuids.index(card)) if card in uuids else card for card in cards]
+
+
+def card_env(cards: Sequence[str], uuids: Sequence[str]) -> dict[str, str]:
+    """The variables that show a program these cards alone."""
+    return {**_ORDER, "CUDA_VISIBLE_DEVICES": ",".join(card_names(cards, uuids))}
 
 
 def launch_spec(profile: Profile, job: str, uuids: Sequence[str] = ()) -> dict[str, Any]:
@@ -68,7 +86,7 @@ def launch_spec(profile: Profile, job: str, uuids: Sequence[str] = ()) -> dict[s
     cards = choose_cards(profile, uuids)
     if profile.container:
         # podman's names of the cards: NVML's numbers are always among them, UUIDs only with newer toolkits
-        names = [str(uuids.index(card)) if card in uuids else card for card in cards or ()]
+        names = card_names(cards or (), uuids)
         devices = names if profile.container == "podman" else list(cards or ())
         return kind("serve").spec({**profile.as_dict(), "devices": devices}, job, cards or ())
     spec = kind("serve").spec(profile.as_dict(), job, cards or ())

@@ -29,8 +29,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from eagletui.config import Notice, line_of
-from eagletui.labparts.paths import Lab, cpu_dtype, find_lab
+from eagletui.config import Notice, line_of, read_text, read_toml
+from eagletui.labparts.paths import Lab, find_lab
 from eagletui.paths import assets_path, config_dir, state_dir
 from eagletui.profile_values import CHECKS, Wrong, name_word
 
@@ -103,15 +103,9 @@ class Profile:
 
 def parse_profile(text: str, path: Path) -> tuple[Profile | None, list[Notice]]:
     """The profile in ``text``, or None with what is wrong. ``path`` gives the default name and stands in the notices."""
-    try:
-        document = tomllib.loads(text)
-    except RecursionError:
-        return None, [Notice(path, None, "is not TOML that can be read: nested too deep", "the profile is left out")]
-    except ValueError as error:  # also a number of thousands of digits, which the parser does not call its own error
-        match = re.search(r"at line (\d+)", str(error))
-        line = int(match[1]) if match else max(1, len(text.splitlines()))
-        why = str(error).partition(" (at ")[0]
-        return None, [Notice(path, line, f"is not TOML: {why[:1].lower()}{why[1:]}", "mend that line; the profile is left out")]
+    document, wrong_file = read_toml(text, path, "the profile is left out")
+    if document is None:
+        return None, [wrong_file] if wrong_file else []
     notices: list[Notice] = []
 
     def note(key: str, what: str, remedy: str) -> None:
@@ -227,14 +221,11 @@ def _shown(value: Any) -> str:
 
 
 def _read(path: Path, lab: Lab | None = None) -> tuple[Profile | None, list[Notice]]:
-    try:
-        text = path.read_bytes().decode("utf-8-sig")  # some editors put a mark before the text
-    except OSError as error:
-        return None, [Notice(path, None, f"cannot be read: {error.strerror}", "check its owner and mode")]
-    except UnicodeDecodeError:
-        return None, [Notice(path, None, "is not UTF-8 text", "save it as UTF-8")]
+    text, wrong = read_text(path)
+    if text is None:
+        return None, [wrong] if wrong else []
     if lab is not None:
-        text = text.replace("{lab}", str(lab.root)).replace("{dtype}", cpu_dtype())
+        text = lab.filled(text)
     return parse_profile(text, path)
 
 

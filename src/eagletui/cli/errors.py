@@ -25,6 +25,7 @@ class Exit(enum.IntEnum):
     CONNECTION = 3
     HOST = 4
     INTERNAL = 5
+    ENDED = 6
     INTERRUPTED = 130
 
     @property
@@ -35,13 +36,15 @@ class Exit(enum.IntEnum):
 _MEANINGS = {
     Exit.OK: "done, nothing to complain about",
     Exit.WARNINGS: "done, with warnings (`doctor`, `preflight`); a step failed or was refused, or the answer is no (`lab`); the"
-    " server has failed (`launch`), the log tells of a failure (`diagnose`); something remains (`kill`)",
+    " server has failed (`launch`) or the job has (`run --wait`), the log tells of a failure (`diagnose`); something remains"
+    " (`kill`)",
     Exit.USAGE: "wrong arguments or configuration; or something is in the way: a check failed (`doctor`), the launch"
     " would not come up (`preflight`, `launch`), a port or card is taken (`launch`), it was not confirmed or is not"
     " allowed (`kill`)",
     Exit.CONNECTION: "the host could not be reached, or did not let us in",
     Exit.HOST: "the host was reached but cannot do it (no usable python3, a request refused)",
     Exit.INTERNAL: "an error of eagletui itself; the line names a crash log",
+    Exit.ENDED: "somebody ended the job before it was done (`run --wait`)",
     Exit.INTERRUPTED: "interrupted with ctrl+c",
 }
 

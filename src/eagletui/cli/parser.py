@@ -110,6 +110,25 @@ def _launch(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
 
 
+def _run(parser: argparse.ArgumentParser) -> None:
+    _connection(parser)
+    parser.add_argument(
+        "jobfile", metavar="JOBFILE", nargs="?",
+        help="a job file's path (with a / or .toml in it), or its name; without one they are listed",
+    )  # fmt: skip
+    parser.add_argument(
+        "-f", "--wait", "--follow", dest="wait", action="store_true", help="follow the job until it has ended; see the exit codes"
+    )
+    parser.add_argument(
+        "--set", metavar="KEY=VALUE", action="append", default=[],
+        help="change the file for this run: output=/data/x, argv+='--seed 1', env.NAME=text, steps.train.epochs=1 in a pipeline;"
+        " an empty value takes a key away; repeatable",
+    )  # fmt: skip
+    parser.add_argument("--force", action="store_true", help="run it although others use its cards")
+    parser.add_argument("--dry-run", action="store_true", help="print what would be run, and start nothing")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
+
+
 def _preflight(parser: argparse.ArgumentParser) -> None:
     _connection(parser)
     parser.add_argument("profile", metavar="PROFILE", help="the name of a profile; `eagletui profiles TARGET` lists them")
@@ -229,6 +248,7 @@ VERBS = (
     Verb("status", "print one snapshot: GPUs, host, servers, jobs, alerts", "eagletui.cli.status", _with_json),
     Verb("preflight", "tell what would stop a launch, before it is tried", "eagletui.cli.preflight", _preflight),
     Verb("launch", "start a server from a profile", "eagletui.cli.launch", _launch),
+    Verb("run", "start a job from a job file: download, train, benchmark ...", "eagletui.cli.run", _run),
     Verb("jobs", "list what runs on a host, and what ran", "eagletui.cli.jobs", _with_json),
     Verb("logs", "print the end of a job's log, and follow it", "eagletui.cli.logs", _logs),
     Verb("kill", "end a job, and prove that ports and memory are free again", "eagletui.cli.jobs", _kill),

@@ -101,10 +101,8 @@ async def plan_launch(desk: Desk, profile: Profile) -> LaunchPlan:
         from eagletui.commands.unit import plan_unit
 
         return await plan_unit(desk, profile)
-    if profile.gpus is not None and desk.store.gpus is None:
-        await news(desk, "gpus", FIRST_SECONDS)
+    cards = await host_cards(desk, profile.gpus is not None)
     board = desk.store.gpus
-    cards = sorted(board.cards, key=lambda card: card.number) if board is not None else []
     job = new_id(profile.name)
     try:
         spec = launch_spec(profile, job, [card.uuid for card in cards])
@@ -116,8 +114,7 @@ async def plan_launch(desk: Desk, profile: Profile) -> LaunchPlan:
     spec["operator"] = desk.operator
     ahead = await prospect(desk)
     env = {**redact_env(spec["env"]), **dict.fromkeys(profile.secrets, HIDDEN)}
-    wanted = set(spec.get("gpus") or ())
-    busy = tuple(words for card in cards if card.uuid in wanted and (words := _busy(card)))
+    busy = busy_cards(cards, spec.get("gpus") or ())
     log = f"{(desk.store.info.state_dir if desk.store.info is not None else None) or ''}/jobs/{job}/log"
     return LaunchPlan(
         profile,
@@ -131,6 +128,14 @@ async def plan_launch(desk: Desk, profile: Profile) -> LaunchPlan:
         ahead.runs_as if spec.get("container") is None else f"in a container of {profile.container}, from {profile.image}",
         busy=busy,
     )
+
+
+async def host_cards(desk: Desk, wanted: bool) -> list[GpuSample]:
+    """The host's cards in NVML's order, as far as they are known; where they are ``wanted`` their first sample is waited for."""
+    if wanted and desk.store.gpus is None:
+        await news(desk, "gpus", FIRST_SECONDS)
+    board = desk.store.gpus
+    return sorted(board.cards, key=lambda card: card.number) if board is not None else []
 
 
 def _warnings(desk: Desk, profile: Profile, spec: Mapping[str, Any], cards: Sequence[GpuSample]) -> list[str]:
@@ -153,6 +158,11 @@ def _warnings(desk: Desk, profile: Profile, spec: Mapping[str, Any], cards: Sequ
     if box and own_network(profile.container_args):
         out.append(f"the container has a network of its own: its port {port} has to be published under the same number")
     return out
+
+
+def busy_cards(cards: Sequence[GpuSample], wanted: Sequence[str]) -> tuple[str, ...]:
+    """Of these cards, those that somebody's processes use, or that are lost, in words."""
+    return tuple(words for card in cards if card.uuid in wanted and (words := _busy(card)))
 
 
 def _busy(card: GpuSample) -> str | None:
@@ -178,19 +188,32 @@ async def launch(desk: Desk, plan: LaunchPlan, secrets: Mapping[str, str]) -> Jo
         from eagletui.commands.unit import start_unit
 
         return await start_unit(desk, plan)
-    values = {name: secrets.get(name) or os.environ.get(name) or "" for name in plan.secrets}
+    values = secret_values("launch", plan.secrets, secrets, "set it in your environment, or type it in the launch form")
+    desk.launched[plan.job] = plan.profile
+    try:
+        return await send_launch(desk, plan.spec, values)
+    except HostError:
+        desk.launched.pop(plan.job, None)
+        raise
+
+
+def secret_values(step: str, names: Sequence[str], given: Mapping[str, str], remedy: str) -> dict[str, str]:
+    """A value for each name, from ``given`` or this machine's environment. Raises `HostError` of kind config for one without."""
+    values = {name: given.get(name) or os.environ.get(name) or "" for name in names}
     without = [name for name, value in values.items() if not value]
     if without:
-        raise _config("launch", f"no value for {', '.join(without)}", "set it in your environment, or type it in the launch form")
-    desk.launched[plan.job] = plan.profile
+        raise _config(step, f"no value for {', '.join(without)}", remedy)
+    return values
+
+
+async def send_launch(desk: Desk, spec: Mapping[str, Any], secrets: Mapping[str, str]) -> JobState:
+    """Have the host start what ``spec`` says, once, over lost connections too, for `LAUNCH_SECONDS`. Raises `HostError`."""
     deadline = time.monotonic() + LAUNCH_SECONDS
     while True:
         try:
-            doc = await desk.session.request("launch", spec=plan.spec, secrets=values)
-            return from_doc(JobState, doc)
+            return from_doc(JobState, await desk.session.request("launch", spec=spec, secrets=secrets))
         except HostError as error:
             if not error.retry or time.monotonic() > deadline:
-                desk.launched.pop(plan.job, None)
                 raise _taken(error) from None
             await desk.session.wait_online(max(0.0, deadline - time.monotonic()))
 
@@ -207,6 +230,11 @@ async def wait_ready(desk: Desk, job: str, on_change: Callable[[JobState], None]
 
     Raises `HostError` when the job is not there (any more), or the connection needs a person.
     """
+    return await wait_until(desk, job, on_change, lambda state: is_ready(state) or state.state not in LIVE)
+
+
+async def wait_until(desk: Desk, job: str, on_change: Callable[[JobState], None], enough: Callable[[JobState], bool]) -> JobState:
+    """Follow a job until ``enough`` holds of its state; that state. Otherwise as `wait_ready`."""
     seen: JobState | None = None
     unseen_since = time.monotonic()
     while True:
@@ -215,7 +243,7 @@ async def wait_ready(desk: Desk, job: str, on_change: Callable[[JobState], None]
             if state != seen:
                 on_change(state)
             seen = state
-            if is_ready(state) or state.state not in LIVE:
+            if enough(state):
                 return state
         elif desk.store.connection.state in ("online", "stale") and (
             seen is not None or time.monotonic() - unseen_since > FIRST_SECONDS

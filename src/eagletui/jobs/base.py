@@ -22,7 +22,7 @@ from __future__ import annotations
 import re
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from eagletui.jobs.keys import Key
+from eagletui.jobs.keys import Key, Wrong
 from eagletui.jobs.watcher import Watcher
 
 Spec = Dict[str, Any]
@@ -145,6 +145,10 @@ class Kind:
         ``profile``: the checked values of a job file, with their defaults; of a server, its profile.
         """
         raise NotImplementedError
+
+    def check(self, values: Mapping[str, Any]) -> Sequence[Wrong]:
+        """What is wrong with a job file's values taken together, each of which is right by itself."""
+        return ()
 
     def title(self, spec: Mapping[str, Any]) -> str:
         """One line that says what runs."""

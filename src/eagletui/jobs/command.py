@@ -7,7 +7,7 @@ import shlex
 from typing import Any, Mapping, Optional, Sequence, Tuple
 
 from eagletui.jobs.base import BadJob, Kind, Spec, job_spec, redact_argv, status_words
-from eagletui.jobs.keys import Key
+from eagletui.jobs.keys import Key, Wrong
 from eagletui.jobs.seen import SeenWatcher
 from eagletui.jobs.watcher import Outcome
 
@@ -22,6 +22,14 @@ class Command(Kind):
         Key("expect", "texts", "files or directories that must be there afterwards, from `cwd` where they are relative"),
         Key("port", "int", "a port that it needs for itself", low=1, high=65535),
     )
+
+    def check(self, values: Mapping[str, Any]) -> Sequence[Wrong]:
+        if (values.get("argv") is None) == (values.get("shell") is None):
+            key = "shell" if "argv" in values else "argv"
+            return [
+                Wrong(key, "a command has either argv or shell", "keep one of them" if "argv" in values else "add one of them")
+            ]
+        return ()
 
     def spec(self, profile: Mapping[str, Any], job: str, cards: Sequence[str] = ()) -> Spec:
         argv, line = profile.get("argv"), profile.get("shell")

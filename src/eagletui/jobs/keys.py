@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from difflib import get_close_matches
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+_CARD = re.compile(r"(GPU|MIG)-[0-9A-Za-z/-]+")
 
 WORDS = {
     "text": "a text",
@@ -16,6 +19,7 @@ WORDS = {
     "numbers": "a list of numbers",
     "table": "a table",
     "tables": "a list of tables",
+    "gpus": '"all", a number of cards, or a list of their indexes or UUIDs, each once',
 }
 
 
@@ -55,8 +59,10 @@ class Wrong(NamedTuple):
 COMMON = (
     Key("kind", "text", "which kind of job"),
     Key("name", "text", "what it is called in tables; by default the name of the file"),
+    Key("description", "text", "one line for lists"),
     Key("cwd", "path", "where it runs", default="/"),
     Key("env", "table", "its environment, names and texts"),
+    Key("gpus", "gpus", "the cards that it sees, and that no other job gets meanwhile"),
     Key("secrets", "texts", "names of variables whose values come from you or your environment and are written nowhere"),
     Key("log_cap", "int", "bytes of its log that are kept", low=65536),
     Key("graces", "numbers", "the seconds a kill gives: to the main process, to all, after SIGKILL", low=0),
@@ -102,6 +108,14 @@ def _whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
+def _cards(value: Any) -> bool:
+    if value == "all" or (_whole(value) and 0 < value <= 64):
+        return True
+    if not isinstance(value, (list, tuple)) or not value or len(set(map(str, value))) < len(value):
+        return False
+    return all((_whole(card) and 0 <= card < 64) or (_text(card) and _CARD.fullmatch(card) is not None) for card in value)
+
+
 def _text(value: Any) -> bool:
     return isinstance(value, str) and value != "" and "\0" not in value
 
@@ -113,6 +127,7 @@ _FITS: Dict[str, Callable[[Any], bool]] = {
     "number": _number,
     "bool": lambda value: isinstance(value, bool),
     "table": lambda value: isinstance(value, Mapping),
+    "gpus": lambda value: _cards(value),
 }
 _ITEM = {"texts": "text", "ints": "int", "numbers": "number", "tables": "table"}
 

@@ -74,6 +74,10 @@ class Lab:
         """One file for each finished step, with the recipe it was made by."""
         return self.root / "steps"
 
+    def filled(self, text: str) -> str:
+        """A profile or job file of the lab with its place and its number format in it."""
+        return text.replace("{lab}", str(self.root)).replace("{dtype}", cpu_dtype())
+
     @property
     def built(self) -> bool:
         """Whether the last step of a build was finished by this recipe."""
