@@ -77,7 +77,11 @@ class Ending:
                 self._files[entry.path] = entry.why
         graces = kill.graces_of(self._spec)
         what = levers.of_spec(self._spec)
-        lever = None if what is None else levers.Lever(self._loop, what, graces.main)
+        lever: Any = None if what is None else levers.Lever(self._loop, what, graces.main)
+        if self._spec.get("pipeline"):
+            from eagletui.agent.pipeline.children import RunnerLever
+
+            lever = RunnerLever(self._scanner)
         # vLLM loses a SIGTERM that comes while it loads its weights; to a training that saves a checkpoint a second one may
         # mean "at once", so only a server gets it
         self._ladder = kill.Ladder(
@@ -119,6 +123,11 @@ class Ending:
     def _tell(self, stuck: List[Stat], denied: Mapping[int, str], refused: Optional[str] = None) -> None:
         gone = max(0, self._count - len(stuck))
         result: Dict[str, Any] = kill.release(self._spec, stuck, denied, gone, self._files, self._scanner.origin, refused)
+        if self._spec.get("pipeline"):
+            from eagletui.agent.pipeline.children import left
+
+            # its runner ends them before it goes: these had no time, or it was the runner that had to be ended at once
+            result["remaining"] += left(os.path.dirname(os.path.dirname(self._directory)), self._spec)
         result["seconds"] = round(self._loop.now() - self._began, 2)
         result["wall"] = round(time.time(), 3)
         if self.by:

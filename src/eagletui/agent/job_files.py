@@ -50,7 +50,12 @@ class Job:
         origin = self.origin()
         if origin is None or where(origin) is not None:
             return None
-        return Named(origin) if self.spec.get("only") else Scanner(origin)
+        return self._scanner(origin)
+
+    def _scanner(self, origin: Origin) -> Scanner:
+        # of a pipeline the runner alone: what that starts are jobs of their own
+        spec = self.spec
+        return Named(origin) if spec.get("only") or spec.get("pipeline") else Scanner(origin)
 
     def state(self) -> Optional[Dict[str, Any]]:
         """What is true now, as a `JobState` document; None before the job was started."""
@@ -70,7 +75,7 @@ class Job:
             if stored.get("state") in ENDED or "rc" in exit_doc:
                 return _ended(stored, exit_doc, 0)
             return _lost(stored, *lost)
-        members = Scanner(origin).scan()
+        members = self._scanner(origin).scan()
         if stored.get("state") in ENDED or "rc" in exit_doc:
             return _ended(stored, exit_doc, len(members))
         if origin.main is not None and procfs.alive(*origin.main):

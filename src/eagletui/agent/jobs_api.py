@@ -103,6 +103,10 @@ def _plan(what: endings.Target, step: str) -> Dict[str, Any]:
     plan = kill.plan(what.spec, what.state, what.scanner)
     if not plan["processes"]:
         raise CallError(step, "no process of job %s runs" % what.spec.get("id"), "there is nothing to end", kind="absent")
+    if what.spec.get("pipeline"):
+        from eagletui.agent.pipeline.children import extend
+
+        plan = extend(plan, _root(), what.spec)
     return endings.described(plan, what)
 
 

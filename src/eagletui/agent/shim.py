@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Set, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from eagletui.agent import bundle, groups, leftovers, oom, procfs, state_dir, syscalls
 from eagletui.agent.container import Box, command_of
@@ -19,7 +19,7 @@ from eagletui.agent.job_log import JobLog
 from eagletui.agent.kill import stuck_text
 from eagletui.agent.log_tail import DEFAULT_CAP, LogTail
 from eagletui.agent.loop import Loop, boot_now
-from eagletui.agent.members import Key, Origin, Scanner, here
+from eagletui.agent.members import Key, Named, Origin, Scanner, here
 from eagletui.agent.port_watch import PortWatch
 from eagletui.agent.procfs import Stat
 from eagletui.agent.server_probe import Rules, ServerProbe
@@ -105,7 +105,7 @@ class Shim(Served, Boxed, Worked):
         cap = int(self._spec.get("log_cap") or DEFAULT_CAP)
         self._tail = LogTail(self._log_path, self._feed, cap, self._log_anew)
         group = groups.make(self._spec)
-        self._scanner = Scanner(
+        self._scanner = (Named if self._spec.get("pipeline") else Scanner)(
             Origin(
                 self._boot_id,
                 self._pid_ns,
@@ -117,13 +117,15 @@ class Shim(Served, Boxed, Worked):
                 places=leftovers.places(self._env),
             )
         )
+        # a pipeline's group may hold what its runner has started, which is ended by ladders of its own
+        kill_file = None if self._spec.get("pipeline") else group.kill
         self._ending = Ending(
-            self._loop, self._directory, self._spec, self._scanner, self._kill_told, self._kill_done, group.kill
+            self._loop, self._directory, self._spec, self._scanner, self._kill_told, self._kill_done, kill_file
         )
         self._write_state(sync=True)
         self._write_origin()
         try:
-            argv, cwd = self._f["command"], str(self._spec["cwd"])
+            argv, cwd = self._argv(), str(self._spec["cwd"])
             pid = spawn(argv, cwd, self._env, log_fd, self._lease_fds, group.directory, self._note_main)
         except SpawnFailed as error:
             self._f.update(state="failed_to_exec", rc=127, ended=round(time.time(), 3), detail=str(error), first_error=str(error))
@@ -153,6 +155,16 @@ class Shim(Served, Boxed, Worked):
         self._loop.watch_child(pid, self._main_ended)
         self._loop.call_later(LOG_TICK, self._log_tick)
         self._loop.call_later(TICK, self._tick)
+
+    def _argv(self) -> Sequence[str]:
+        """What is executed: of a pipeline our own runner, which its spec cannot name."""
+        if self._spec.get("pipeline"):
+            from eagletui.agent.supervisor import own_argv
+
+            root = os.path.dirname(os.path.dirname(self._directory))
+            return own_argv(root, "eagletui.agent.pipeline.main", self._directory)
+        command: Sequence[str] = self._f["command"]
+        return command
 
     def _note_main(self, pid: int) -> None:
         """Before the program may run: whoever comes after us must know which process it is."""

@@ -104,7 +104,8 @@ def _run(directory: str, lock_fd: Optional[int], complaints: _Complaints) -> int
     held = _take_leases(directory, spec)
     if held is None:
         return 1
-    if not syscalls.become_subreaper():
+    # the supervisors that a pipeline's runner starts must become nobody's children: they are no processes of its job
+    if not spec.get("pipeline") and not syscalls.become_subreaper():
         complaints.write("not a child subreaper: orphans of the job are found by its log and session only\n")
     loop = Loop(complaints.error)
     env = _environment(spec, secrets)

@@ -22,19 +22,24 @@ _FROM_SOURCE = (
 
 
 def shim_argv(root: str, *args: str) -> List[str]:
-    """The command line of a supervisor: this very code, kept in the state directory. Raises `OSError`."""
+    """The command line of a supervisor. Raises `OSError`."""
+    return own_argv(root, "eagletui.agent.shim_main", *args)
+
+
+def own_argv(root: str, module: str, *args: str) -> List[str]:
+    """The command line of a program of our own: this very code, kept in the state directory. Raises `OSError`."""
     if not bundle.BLOB:
         import eagletui
 
         source = os.path.dirname(os.path.dirname(os.path.abspath(eagletui.__file__)))
-        return [sys.executable, "-I", "-S", "-c", _FROM_SOURCE, source, "eagletui.agent.shim_main", *args]
+        return [sys.executable, "-I", "-S", "-c", _FROM_SOURCE, source, module, *args]
     directory = os.path.join(root, "code")
     os.makedirs(directory, mode=0o700, exist_ok=True)
     path = os.path.join(directory, hashlib.sha256(bundle.BLOB).hexdigest()[:16] + ".blob")
     if not os.path.exists(path):
         bundle.write_blob(path)
         _forget_old(directory, path)
-    return [sys.executable, "-I", "-S", "-c", bundle.LOADER, path, "eagletui.agent.shim_main", *args]
+    return [sys.executable, "-I", "-S", "-c", bundle.LOADER, path, module, *args]
 
 
 def _forget_old(directory: str, current: str) -> None:
