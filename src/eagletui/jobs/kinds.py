@@ -10,6 +10,7 @@ from eagletui.jobs.base import BadJob, Kind
 _HOMES: Dict[str, Tuple[str, str]] = {
     "command": ("eagletui.jobs.command", "Command"),
     "pipeline": ("eagletui.jobs.pipeline", "Pipeline"),
+    "prepare": ("eagletui.jobs.prepare", "Prepare"),
     "serve": ("eagletui.jobs.serve", "Serve"),
     "synthesise": ("eagletui.jobs.synthesise", "Synthesise"),
 }

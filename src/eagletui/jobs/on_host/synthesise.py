@@ -23,6 +23,7 @@ from eagletui.jobs.on_host.ledger import Ledger
 from eagletui.jobs.on_host.prompts import BadPrompts, Prompts, told
 from eagletui.jobs.on_host.server_gate import Gate
 from eagletui.jobs.on_host.summary import summary, words
+from eagletui.jobs.on_host.sums import write_json
 from eagletui.jobs.on_host.telling import Teller
 from eagletui.jobs.outputs import NotOurs, claim
 
@@ -263,9 +264,7 @@ def main(argv: List[str]) -> int:
         prompts = read_prompts(settings, teller)
         made = asyncio.run(Run(settings, prompts, teller).go())
         made["why"] = words(made)
-        with open(os.path.join(settings["output"], SUMMARY + ".new"), "w", encoding="utf-8") as out:
-            json.dump(made, out, indent=1)
-        os.replace(out.name, os.path.join(settings["output"], SUMMARY))
+        write_json(os.path.join(settings["output"], SUMMARY), made)
         teller.result(**made)
         return 0
     except Stop as error:
