@@ -18,6 +18,7 @@ from eagletui.agent.job_files import Job, tail_text
 from eagletui.agent.supervisor import UNIT_START, fork_detached, shim_argv, write_secrets
 from eagletui.agent.tool import Said, Tool
 from eagletui.jobs.base import BadJob, check_spec, secret_name
+from eagletui.jobs.hidden import hide
 from eagletui.jobs.kinds import kind
 
 PATIENCE = 30.0
@@ -54,6 +55,7 @@ class Launch:
         # what looks like a secret is treated as one, wherever it was put: it must not reach a file
         for name in [name for name in self._spec["env"] if secret_name(name)]:
             secrets.setdefault(name, self._spec["env"].pop(name))
+        secrets.update(hide(self._spec))
         if len(json.dumps(secrets)) > MAX_SECRETS:
             raise CallError("launch", "the secrets are longer than %d bytes" % MAX_SECRETS)
         return dict(secrets)

@@ -9,6 +9,7 @@ import signal
 from typing import Callable, Mapping, Optional, Sequence
 
 from eagletui.agent import limits
+from eagletui.jobs.hidden import filled
 
 
 class SpawnFailed(Exception):
@@ -32,8 +33,10 @@ def spawn(
     """Fork and exec; returns the pid once the program runs. ``keep`` are descriptors it inherits (the leases).
 
     ``cgroup`` is a control group's directory the process moves to first. ``announce(pid)`` is called before the program may
-    run: should we die before that has been noted, it never runs. Raises `SpawnFailed`; then nothing is left.
+    run: should we die before that has been noted, it never runs. Raises `SpawnFailed`; then nothing is left. Arguments that
+    were hidden get their values from ``env``.
     """
+    argv, env = filled(argv, env)
     read_end, write_end = os.pipe()
     may_run, let_run = os.pipe()
     pid = os.fork()

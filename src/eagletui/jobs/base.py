@@ -51,12 +51,13 @@ def redact_env(env: Mapping[str, Any]) -> Dict[str, str]:
 def redact_argv(argv: Sequence[str]) -> List[str]:
     """The arguments with the values of ``--api-key`` and the like hidden."""
     out: List[str] = []
-    hide = False
+    hide = many = False
     for part in argv:
-        if hide:
+        if hide and not (many and part.startswith("-")):
             out.append(HIDDEN)
-            hide = False
+            hide = many  # vLLM takes several keys behind one flag
             continue
+        hide = many = False
         match = _SECRET_FLAG.match(part)
         if match is None:
             out.append(part)
@@ -64,7 +65,7 @@ def redact_argv(argv: Sequence[str]) -> List[str]:
             out.append(part[: match.start(3)] + "=" + HIDDEN)
         else:
             out.append(part)
-            hide = True
+            hide, many = True, match.group(2).lower() in ("api-key", "api_key")
     return out
 
 

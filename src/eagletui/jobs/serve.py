@@ -8,6 +8,7 @@ from eagletui.engines.command import DEFAULT_PORTS, CommandError, parse_command,
 from eagletui.engines.readiness import RULES
 from eagletui.jobs import container
 from eagletui.jobs.base import BadJob, Kind, Spec, check_spec, secret_name, status_words
+from eagletui.jobs.hidden import key_by_environment
 
 ENGINE_NAMES = {"vllm": "vLLM", "sglang": "SGLang"}
 
@@ -38,12 +39,14 @@ class Serve(Kind):
         port = facts.port if facts is not None else profile.get("port") or DEFAULT_PORTS[engine]
         host = facts.host if facts is not None else str(profile.get("host") or "127.0.0.1")
         rules = RULES[engine]
+        env = dict(command.env)
+        argv = key_by_environment(engine, command.argv, env)
         spec: Spec = {
             "id": job,
             "kind": self.name,
             "name": str(profile.get("name") or job),
-            "argv": list(command.argv),
-            "env": dict(command.env),
+            "argv": argv,
+            "env": env,
             "server": True,
             "engine": engine,
             "model": profile["model"],
