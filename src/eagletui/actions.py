@@ -81,6 +81,14 @@ ACTIONS: tuple[Action, ...] = (
         screen=("acceptance", "eagletui.screens.acceptance:AcceptancePage"),
     ),
     Action(
+        "training",
+        ("6",),
+        "Training",
+        "How a drafter learns: loss, accuracy, the length it promises against what it needs here (a gradient norm is not logged)",
+        footer=False,
+        screen=("training", "eagletui.screens.training:Training"),
+    ),
+    Action(
         "jobs",
         ("7",),
         "Jobs",
@@ -117,6 +125,14 @@ ACTIONS: tuple[Action, ...] = (
     Action("wrap", ("w",), "wrap", "Wrap long lines, or cut them", "log", 25),
     Action("left", ("left",), "left", "Scroll to the left", "log", 90, footer=False, palette=False),
     Action("right", ("right",), "right", "Scroll to the right", "log", 90, footer=False, palette=False),
+    # on the screen of a training
+    Action("overlay", ("c",), "compare", "Draw other trainings, past ones too, on the same axes", "training", 11),
+    Action("next_chart", ("v",), "view", "All charts, or the next one alone", "training", 12),
+    Action("loss_parts", ("d",), "draft steps", "The loss of each draft step, or their sum", "training", 13),
+    Action("log_axis", ("g",), "log axis", "The loss on a logarithmic axis, or an even one", "training", 14),
+    Action("x_axis", ("t",), "steps or time", "Over steps, or over hours", "training", 15),
+    Action("next_run", ("right_square_bracket", "right"), "next training", "Show the next training", "training", 16),
+    Action("previous_run", ("left_square_bracket", "left"), "previous", "Show the training before", "training", 17, footer=False),
     # on the jobs
     Action("remove", ("x",), "remove", "Remove an ended job with its log", "jobs", 36, writes=True, destructive=True),
     # everywhere

@@ -144,7 +144,7 @@ class Course:
 
 @dataclass
 class Run:
-    """One training as it was logged. ``whole`` once all that was logged before has been read; ``problem`` why something is missing.
+    """One training as it was logged. ``whole`` once all that was logged before has been read; ``problem`` why some is missing.
 
     ``newest`` is the last line of a step, with all its values.
     """

@@ -17,9 +17,10 @@ from tests.screens.conftest import Opener, app_of, screen_text
 from tests.screens.deeds_double import DeedsDouble
 from tests.screens.demo import DeskDouble, board_store, card, idle_store
 from tests.screens.test_acting import TESTED
+from tests.screens.test_training import TRAINED
 
 SIZES = ((80, 24), (160, 50), (200, 50), (20, 5))
-BOUND = [action for action in ACTIONS if action.keys and action.id not in TESTED]
+BOUND = [action for action in ACTIONS if action.keys and action.id not in TESTED | TRAINED]
 
 
 def table(app: EagleApp) -> Table:

@@ -1,7 +1,7 @@
-"""The trainings of a host: what their jobs recorded in ``samples.jsonl``, into runs (`eagletui.runs`) that the charts are drawn from.
+"""The trainings of a host: what their jobs recorded in ``samples.jsonl``, into runs (`eagletui.runs`) for the charts.
 
-Only what is looked at is read: the newest part first, so that the numbers are there at once, then the past, then what comes. A lost
-connection stops it where it is; it goes on at the same byte, and so does a screen that comes back.
+Only what is looked at is read: the newest part first, so that the numbers are there at once, then the past, then what comes. A
+lost connection stops it where it is; it goes on at the same byte, and so does a screen that comes back.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BREATH = 4000
 
 
 class Trainings:
-    """Keeps ``store.runs`` current for the trainings that are looked at. Topic: ``training``. `stop` before the session closes."""
+    """Keeps ``store.runs`` current for the trainings that are looked at. Topic: ``training``. `stop` before the link closes."""
 
     def __init__(self, reader: Reader, store: Store, *, retry: float = RETRY, wait: float = WAIT) -> None:
         self._reader, self._store, self._retry, self._wait = reader, store, retry, wait

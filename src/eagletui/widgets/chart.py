@@ -10,7 +10,8 @@ import asyncio
 import re
 import threading
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
+from weakref import WeakKeyDictionary
 
 from eagletui.text import clean
 from eagletui.widgets.bars import thin_pairs
@@ -23,19 +24,33 @@ _COLOUR = re.compile(r"38;5;(\d+)")
 
 
 class Curve(NamedTuple):
-    """One line of a chart: times in seconds, values (NaN is a gap), and the style it is drawn in."""
+    """One line of a chart: times in seconds, values (NaN is a gap), and the style it is drawn in.
+
+    With ``mark`` it is no line: that sign stands at every point.
+    """
 
     times: Sequence[float]
     values: Sequence[float]
     style: str = "good"
+    mark: str = ""
+
+
+Ticks = Sequence[tuple[float, str]]
+"""Where an axis is marked, and with what."""
 
 
 def plot(
-    curves: Sequence[Curve], width: int, height: int, low: float, high: float, span: tuple[float, float] | None = None
+    curves: Sequence[Curve],
+    width: int,
+    height: int,
+    low: float,
+    high: float,
+    span: tuple[float, float] | None = None,
+    ticks: tuple[Ticks, Ticks] | None = None,
 ) -> list[Line]:
     """A chart of exactly ``height`` lines of at most ``width`` cells, the y axis from ``low`` to ``high``. Blocks: 5-15 ms.
 
-    The x axis goes over ``span``, else over the data.
+    The x axis goes over ``span``, else over the data. ``ticks`` are those of the x and of the y axis, else even ones.
     """
     styles = list(dict.fromkeys(curve.style for curve in curves))
     with _LOCK:
@@ -49,12 +64,15 @@ def plot(
         for curve in curves:
             times, values = thin_pairs(curve.times, curve.values, max(1, width - 6))
             if times:
-                signal = figure.signal(times, values, marker=plotext.marker("braille", 1 + styles.index(curve.style)))
-                signal.lines()
+                sign = plotext.marker(curve.mark or "braille", 1 + styles.index(curve.style))
+                signal = figure.signal(times, values, marker=sign)
+                signal.lines(not curve.mark)
                 figure.draw(signal)
         figure.ruler("y", "left").lim(low, high)
         if span is not None:
             figure.ruler("x", "lower").lim(*span)
+        for ruler, marks in zip((("x", "lower"), ("y", "left")), ticks or (), strict=False):
+            figure.ruler(*ruler).ticks([at for at, _ in marks], [label for _, label in marks])
         figure.axes(False, axis="x", side="upper")
         figure.axes(False, axis="y", side="right")
         drawn = str(figure.build())
@@ -83,6 +101,8 @@ class Chart(Panel):
 
     low, high = 0.0, 100.0
     span: tuple[float, float] | None = None
+    ticks: tuple[Ticks, Ticks] | None = None
+    _turns: ClassVar[WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock]] = WeakKeyDictionary()
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name for it
         super().__init__(id=id)
@@ -109,8 +129,11 @@ class Chart(Panel):
         self._drawing = asyncio.ensure_future(self._draw(self.curves(), self.size.width, self.size.height - 1))
 
     async def _draw(self, curves: Sequence[Curve], width: int, height: int) -> None:
+        """One chart after the other, with a turn of the loop between two."""
         try:
-            self._drawn = await asyncio.to_thread(plot, curves, width, height, self.low, self.high, self.span)
+            async with self._turns.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
+                await asyncio.sleep(0)
+                self._drawn = await asyncio.to_thread(plot, curves, width, height, self.low, self.high, self.span, self.ticks)
         except Exception as error:  # noqa: BLE001 - a chart is not worth the dashboard; it says so in its place
             log.exception("the chart could not be drawn")
             self._drawn = [[("! ", "bad"), (clean(f"no chart: {type(error).__name__}: {error}", 200), "bad")]]

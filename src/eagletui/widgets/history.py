@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Sequence
-from typing import ClassVar, NamedTuple
-from weakref import WeakKeyDictionary
+from typing import NamedTuple
 
 from eagletui.text import duration
 from eagletui.widgets.bars import columns
@@ -71,7 +69,6 @@ class SeriesChart(Chart):
     DEFAULT_CSS = "SeriesChart { height: 1fr; margin-top: 1; }"
     topics = frozenset({"servers", "selected"})
     fades = True
-    _turns: ClassVar[WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock]] = WeakKeyDictionary()
 
     def __init__(
         self,
@@ -134,9 +131,3 @@ class SeriesChart(Chart):
         # one that is being drawn is drawn again after it, whatever has been drawn by then
         self._known = known if self._drawing is None else None
         super().redraw()
-
-    async def _draw(self, curves: Sequence[Curve], width: int, height: int) -> None:
-        """One chart after the other, with a turn of the loop between two."""
-        async with self._turns.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
-            await asyncio.sleep(0)
-            await super()._draw(curves, width, height)
