@@ -8,11 +8,13 @@ from typing import Dict, Tuple
 from eagletui.jobs.base import BadJob, Kind
 
 _HOMES: Dict[str, Tuple[str, str]] = {
+    "benchmark": ("eagletui.jobs.benchmark", "Benchmark"),
     "command": ("eagletui.jobs.command", "Command"),
     "pipeline": ("eagletui.jobs.pipeline", "Pipeline"),
     "prepare": ("eagletui.jobs.prepare", "Prepare"),
     "serve": ("eagletui.jobs.serve", "Serve"),
     "synthesise": ("eagletui.jobs.synthesise", "Synthesise"),
+    "verdict": ("eagletui.jobs.verdict", "Verdict"),
 }
 
 

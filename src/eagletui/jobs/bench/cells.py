@@ -7,6 +7,7 @@ from typing import List, Optional, Sequence, Tuple
 from eagletui.jobs.bench.stats import drift
 from eagletui.records.bench import BenchCell, BenchResult, SpecCounts, Timing
 
+EXACT = ("counters", "requests")
 DRIFT = 0.05
 """From this difference between first and last pass on it is told."""
 
@@ -50,11 +51,15 @@ def _word(moved: float) -> str:
 
 
 def pool_counts(counts: Sequence[SpecCounts]) -> Optional[SpecCounts]:
-    """Counts added up (a mean of rates would weigh short passes as much as long ones); None of none."""
+    """Counts added up (a mean of rates would weigh short passes as much as long ones); None of none.
+
+    Where some are exact and others derived, only the exact ones count.
+    """
+    exact = [one for one in counts if one.basis in EXACT]
+    counts = exact or counts
     steps = sum(one.steps for one in counts)
     if steps <= 0:
         return None
-    # counts of different origin are not added position by position
     places = max(len(one.per_position) for one in counts)
     whole = all(len(one.per_position) == places for one in counts)
     positions = tuple(sum(one.per_position[i] for one in counts) for i in range(places)) if whole else ()
