@@ -156,6 +156,7 @@ def test_a_pipe_in_the_place_of_a_file_does_not_hang(tmp_path: Path, kimi: Path)
 
 def test_tokenizers_are_compared(tmp_path: Path, kimi: Path) -> None:
     folder = world.drafter(tmp_path / "drafter")
+    (kimi / "tokenizer.json").unlink()
     (kimi / "tiktoken.model").write_bytes(b"a")
     (folder / "tiktoken.model").write_bytes(b"a")
     assert judged(tmp_path, str(kimi), drafter=str(folder)).verdict == "clear"

@@ -376,8 +376,10 @@ def test_a_check_that_meets_strange_facts_costs_no_other() -> None:
 
 def test_a_command_of_ones_own_is_asked_for_its_place_alone() -> None:
     asked = world.launch({"engine": "vllm", "model": "/nowhere", "command": ["/opt/serve.sh"], "args": []})
-    facts = {"place": {"port": {"number": 8000, "taken": "held by pid 3"}}, "engine": {"problem": "there is no program"}}
+    facts = {"place": {"port": {"number": 8000, "taken": "held by pid 3"}}}
     assert world.ids(judge(asked, facts)) == {"port-taken"}
+    facts["engine"] = {"problem": "there is no program /opt/serve.sh on this host", "absent": "/opt/serve.sh"}
+    assert world.ids(judge(asked, facts)) == {"port-taken", "engine-missing"}
 
 
 def test_a_model_that_is_only_in_a_container_is_not_called_absent() -> None:

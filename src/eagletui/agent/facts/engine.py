@@ -62,6 +62,12 @@ def engine(
     return out
 
 
+def program_missing(launch: Mapping[str, Any], env: Mapping[str, str]) -> Dict[str, Any]:
+    """``problem`` and ``absent`` when the program of a command that is no engine's own is not on this host; else empty."""
+    found = find(str(launch["engine"]), [str(word) for word in launch.get("argv") or ()], env, str(launch.get("cwd") or "/"))
+    return {key: found[key] for key in ("problem", "absent")} if found.get("absent") and not found.get("program") else {}
+
+
 def _patches(package: str, read: Any) -> Dict[str, Dict[str, Any]]:
     """{name of a set: {state, backups}}: how far this source is changed by the sets that there are."""
     out = {}

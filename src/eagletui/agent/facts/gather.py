@@ -35,7 +35,11 @@ def gather(launch: Mapping[str, Any], clock: Clock) -> Dict[str, Any]:
     # the cheap parts first, so that a slow disk takes none of them away
     out["machine"] = _part(lambda: machine.machine(clock))
     out["place"] = _part(lambda: place.place(launch, env, clock))
+    out["place"]["absent"] = _absent(launch)
     if launch.get("known") is False:
+        missing = _part(lambda: engine.program_missing(launch, env))
+        if missing:
+            out["engine"] = missing
         out["seconds"] = round(clock.spent, 3)
         out["skipped"] = clock.skipped
         return out
@@ -54,6 +58,17 @@ def _environment(launch: Mapping[str, Any]) -> Dict[str, str]:
     """The environment that the job will have: the agent's own with the profile's variables over it."""
     own = launch.get("env")
     return {**os.environ, **{str(k): str(v) for k, v in own.items()}} if isinstance(own, Mapping) else dict(os.environ)
+
+
+def _absent(launch: Mapping[str, Any]) -> Dict[str, str]:
+    """{option: path} of the files that options name and that are not there."""
+    out: Dict[str, str] = {}
+    files = launch.get("files")
+    for option, name in files.items() if isinstance(files, Mapping) else ():
+        path = os.path.join(str(launch.get("cwd") or "/"), os.path.expanduser(str(name)))
+        if not os.path.exists(path):
+            out[str(option)] = path
+    return out
 
 
 def _architectures(part: Any) -> List[str]:

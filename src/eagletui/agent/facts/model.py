@@ -21,6 +21,7 @@ MAX_HEADER = 32 << 20
 MAX_TOKENIZER = 48 << 20
 MOST_SHARDS = 2048
 MOST_TENSORS = 512
+MOST_NAMES = 300
 LFS = b"version https://git-lfs.github.com/spec/"
 _TOKENIZERS = ("tokenizer.json", "tiktoken.model", "tokenizer.model", "vocab.json")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
@@ -32,7 +33,7 @@ def model(name: str, cwd: str, env: Mapping[str, str], clock: Clock, role: str) 
     ``kind``: folder, hub, file, absent. ``path``: where its files lie. ``hub``: {offline, cache, cached, token, incomplete}.
     ``config``, ``index`` {total_size, tensors, files}, ``shards`` [{name, size, header, end, tensors, problem}], ``missing``
     (files that the index names), ``weights`` (safetensors, bin, gguf, none), ``bytes``, ``tokenizers`` {file: [size, sha256]}.
-    ``tensors`` (a drafter's alone) {name: [dtype, shape]}.
+    ``tensors`` (a drafter's alone) {name: [dtype, shape]}. ``names``: the folder's other files.
     """
     out: Dict[str, Any] = {"given": name}
     path = os.path.join(cwd, os.path.expanduser(name))
@@ -115,6 +116,7 @@ def _look(out: Dict[str, Any], path: str, clock: Clock, role: str) -> None:
         out["tensors"] = tensors
     out["tokenizers"] = _tokenizers(path, names, clock)
     out["code"] = [name for name in names if name.endswith(".py")][:50]
+    out["names"] = [name for name in names if not name.endswith((".safetensors", ".bin", ".pt", ".pth"))][:MOST_NAMES]
 
 
 def _index(out: Dict[str, Any], path: str) -> "Dict[str, Names]":

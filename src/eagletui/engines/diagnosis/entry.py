@@ -33,8 +33,9 @@ class Signature(NamedTuple):
     ``cause`` and ``remedy`` as ``{name}``. ``keys`` are literal texts, one of which is in every message that the pattern fits:
     they are looked for first. each of ``trace`` must besides fit the traceback above. ``phases`` limits it to phases of a load,
     ``engine`` to one engine, ``before`` to versions below one (as far as the log names it). ``weak`` entries tell that something
-    broke but not what broke it: they rank below any other. ``hit`` is an example (lines as they stand in a log), ``miss`` a text
-    that is close to it and means something else.
+    broke but not what broke it: they rank below any other. ``over`` are ids of entries that say less where both stand in a log,
+    wherever their lines are: this one then comes before them. ``hit`` is an example (lines as they stand in a log), ``miss`` a
+    text that is close to it and means something else.
     """
 
     id: str
@@ -52,6 +53,7 @@ class Signature(NamedTuple):
     engine: Optional[str] = None
     versions: str = ""
     before: Tuple[int, ...] = ()
+    over: Tuple[str, ...] = ()
     phases: Tuple[str, ...] = ()
     trace: Tuple[str, ...] = ()
     weak: bool = False

@@ -93,6 +93,8 @@ def _from_hits(
             confidence *= 0.6
         if entry.weak:
             confidence *= 0.5
+        if any(other in hits for other in entry.over):
+            confidence = entry.confidence  # its line need not be the first error: what that says is the same, in fewer words
         yield Cause(
             entry.id,
             fill(entry.title, best.groups),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import Iterator
 
 from eagletui.engines.command import options_of
@@ -140,6 +141,7 @@ def speculative(case: Case) -> Iterator[Finding]:
             "its name is draft_tensor_parallel_size",
             PART,
         )
+    yield from _spec_words(case)
     draft_tp = case.launch.spec.get("draft_tensor_parallel_size")
     if isinstance(draft_tp, int) and draft_tp not in (1, case.launch.tp):
         yield Finding(
@@ -162,6 +164,48 @@ def speculative(case: Case) -> Iterator[Finding]:
             "use standard",
             PART,
         )
+
+
+def _spec_words(case: Case) -> Iterator[Finding]:
+    """Keys and method of the speculative configuration, against what this version's source declares."""
+    keys, methods = case.source.get("spec_keys") or [], case.source.get("spec_methods") or []
+    at = "SpeculativeConfig in %s" % case.engine.get("package")
+    for key in sorted(case.launch.spec):
+        if keys and key not in keys and key != "tensor_parallel_size":
+            near = get_close_matches(key, keys, 1)
+            yield Finding(
+                "spec-key",
+                BLOCK,
+                "%s knows no key %s of --speculative-config" % (case.name, key),
+                "not among the %d of %s" % (len(keys), at),
+                "unknown keys are refused when the configuration is made",
+                "did you mean %s?" % near[0] if near else "take it out",
+                PART,
+            )
+    method = case.launch.spec.get("method")
+    if methods and isinstance(method, str) and method not in methods:
+        near = get_close_matches(method, methods, 1)
+        yield Finding(
+            "spec-method",
+            BLOCK,
+            "%s knows no speculative method %s" % (case.name, method),
+            "not among the %d of %s" % (len(methods), at),
+            "refused when the configuration is made",
+            "did you mean %s?" % near[0] if near else "eagle3 is the one for EAGLE-3 drafters",
+            PART,
+        )
+    if case.launch.spec.get("model") and case.launch.spec.get("num_speculative_tokens") is None:
+        config = case.drafter.get("config") or {}
+        if case.eagle3 and config and not case.speculators and not config.keys() & {"num_lookahead_tokens", "n_predict"}:
+            yield Finding(
+                "spec-no-tokens",
+                BLOCK,
+                "num_speculative_tokens is missing in --speculative-config",
+                "neither there nor in %s" % where(case.drafter, "config.json"),
+                "refused when the configuration is made",
+                "add it: k draft tokens a verify step, usually 3",
+                PART,
+            )
 
 
 def sglang_triple(case: Case) -> Iterator[Finding]:

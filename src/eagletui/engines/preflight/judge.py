@@ -6,6 +6,7 @@ from typing import Any, Callable, Iterator, List, Mapping, Optional
 
 from eagletui.engines.preflight import (
     checkpoint_checks,
+    config_checks,
     drafter_checks,
     engine_checks,
     machine_checks,
@@ -22,10 +23,10 @@ from eagletui.records import GpuBoard, JobState
 
 Check = Callable[[Case], Iterator[Finding]]
 MODULES = (
-    engine_checks, target_checks, drafter_checks, patch_checks, checkpoint_checks, memory_checks, place_checks, machine_checks,
-    rule_checks,
+    engine_checks, target_checks, drafter_checks, patch_checks, checkpoint_checks, config_checks, memory_checks, place_checks,
+    machine_checks, rule_checks,
 )  # fmt: skip
-OF_ANY = (place_checks, machine_checks)
+OF_ANY = (engine_checks.present, *place_checks.CHECKS, *machine_checks.CHECKS)
 """What is asked of a command that starts no engine that is known."""
 PARTS = ("engine", "target", "drafter", "place", "machine")
 
@@ -51,9 +52,8 @@ def judge(
     )
     found: List[Finding] = []
     unseen = [str(what) for what in facts.get("skipped") or ()]
-    for module in MODULES if launch.known else OF_ANY:
-        for check in module.CHECKS:
-            found += _asked(check, case, unseen)
+    for check in [check for module in MODULES for check in module.CHECKS] if launch.known else OF_ANY:
+        found += _asked(check, case, unseen)
     unseen += [
         "%s: %s" % (name, part["problem"])
         for name in ("place", "machine")

@@ -147,6 +147,25 @@ def _fraction(text: Optional[str]) -> Optional[float]:
         return None  # the engine's own parser will refuse it in words
 
 
+_FILES = (
+    "--chat-template", "--tool-parser-plugin", "--reasoning-parser-plugin", "--ssl-keyfile", "--ssl-certfile", "--ssl-ca-certs",
+    "--speculative-token-map", "--log-config-file",
+)  # fmt: skip
+"""Options that name a file of the host."""
+_SUFFIXES = (".jinja", ".j2", ".py", ".pem")
+
+
+def files_named(argv: Tuple[str, ...]) -> Dict[str, str]:
+    """{option: path}: the files that options name. What may be a name on the hub, or the text itself, is none."""
+    options = options_of(argv)
+    out: Dict[str, str] = {}
+    for name in _FILES:
+        value = options.text((name,))
+        if value and "{" not in value and (value.startswith(("/", "./", "../", "~/")) or value.endswith(_SUFFIXES)):
+            out[name] = value
+    return out
+
+
 def wanted(launch: Launch) -> Dict[str, Any]:
     """The parameters of the request ``facts``: all that the host has to look at for this launch."""
     out: Dict[str, Any] = {
@@ -160,6 +179,7 @@ def wanted(launch: Launch) -> Dict[str, Any]:
         "port": launch.port,
         "address": launch.address,
         "flags": list(launch.flags),
+        "files": files_named(launch.argv) if launch.runner not in ("docker", "podman") else None,
         "cards": list(launch.cards or ()),
         "runner": launch.runner,
     }

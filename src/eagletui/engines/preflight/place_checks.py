@@ -56,6 +56,20 @@ def _listening(case: Case, lease: str) -> str:
     return str(taken) if taken and lease.startswith("port-") else "its lease, from /proc/locks"
 
 
+def files(case: Case) -> Iterator[Finding]:
+    """The files that options name."""
+    for option, path in sorted((case.place.get("absent") or {}).items()):
+        yield Finding(
+            "file-missing",
+            BLOCK,
+            "the file of %s is not there" % option,
+            path,
+            "the launch ends when it is read: with some engines after the whole load",
+            "correct the path; a relative one starts at the profile's `cwd` (%s)" % case.launch.cwd,
+            PART,
+        )
+
+
 def shm(case: Case) -> Iterator[Finding]:
     """Shared memory between the ranks: 64 MB in a container by default, and what dead engines left there."""
     facts = case.place.get("shm") or {}
@@ -163,4 +177,4 @@ def orphans(case: Case) -> Iterator[Finding]:
         )
 
 
-CHECKS = (port, leases, shm, disks, limits, orphans)
+CHECKS = (port, leases, files, shm, disks, limits, orphans)

@@ -9,6 +9,7 @@ import re
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from eagletui.engines.preflight.source import ListDir, Read, classes, imported_from, inherits, line_of, module_file, strings
+from eagletui.engines.preflight.vllm_spec import spec_config
 
 PACKAGE = "vllm"
 _SPECULATIVE = ("config/speculative.py", "config/__init__.py", "config.py")
@@ -27,7 +28,7 @@ def vllm_source(read: Read, names: ListDir, target: Sequence[str], drafter: Sequ
     that the drafter's image token is taken from. ``drafters``: architecture -> {file, class} of those that are known.
     ``all_drafters``: every architecture with EAGLE-3 in its name. ``nested_ids``/``nested_ids_v2``: whether each of the runners
     reads layer ids below ``eagle_config``. ``raises_positions``, ``norm_before_fc``, ``fc_norm``, ``norm_output``,
-    ``speculators`` (the algorithms), ``speculators_eagle3`` (model types).
+    ``speculators`` (the algorithms), ``speculators_eagle3`` (model types), ``spec_keys`` and ``spec_methods`` (see `vllm_spec`).
     """
     out: Dict[str, Any] = {}
     out.update(_whitelist(read))
@@ -41,6 +42,7 @@ def vllm_source(read: Read, names: ListDir, target: Sequence[str], drafter: Sequ
     out.update(_runners(read))
     out.update(_drafter_model(read))
     out.update(_speculators(read))
+    out.update(spec_config(read))
     return out
 
 

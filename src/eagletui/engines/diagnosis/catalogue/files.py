@@ -21,15 +21,16 @@ ENTRIES = (
         miss="huggingface_hub.errors.RepositoryNotFoundError: 404 Client Error.",
         provenance=SEEN,
         confidence=0.97,
+        over=("config-missing",),
     ),
     Signature(
         id="config-missing",
         title="the model's directory has no config.json that it can read",
-        keys=("config.json", "valid model ID", "No supported config format", "Unrecognized model", "identifier listed on"),
+        keys=("config.json", "valid model ID", "No supported config format", "identifier listed on"),
         pattern=r"(?:does not appear to have a file named|[Cc]an'?t (?:load|find)|Error no file named|Invalid repository ID or"
         r" local directory"
         r"|is not a local folder and is not a valid model identifier).*|No supported config format found|"
-        r"Unrecognized model in (?P<path>\S+)\. Should have a `?model_type|config\.json.*(?:not found|No such file)|"
+        r"config\.json.*(?:not found|No such file)|"
         r"No such file or directory: '(?P<file>[^']*config\.json)'",
         cause="the directory is empty, another one (a parent, a snapshot's blobs), or its config.json is not a model's",
         remedy="ls the directory on the host: config.json, *.safetensors and the tokenizer must lie in it",
@@ -41,6 +42,23 @@ ENTRIES = (
         miss="WARNING 11-29 10:00:00 [x.py:1] /models/k25 does not appear to have a file named generation_config.json",
         provenance=SEEN,
         confidence=0.92,
+    ),
+    Signature(
+        id="config-no-type",
+        title="config.json names no model type: {path}",
+        keys=("Unrecognized model",),
+        pattern=r"Unrecognized model in (?P<path>\S+?)\.? Should have a `?model_type",
+        cause="its key `model_type` is missing: the file is none of a model, or of a drafter in a layout that this engine does"
+        " not read",
+        remedy="take the config.json that belongs to the weights; an EAGLE-3 drafter of the Llama kind has model_type llama",
+        stage=CONFIG,
+        source="transformers; recorded with vLLM 0.32",
+        hit="pydantic_core._pydantic_core.ValidationError: 1 validation error for SpeculativeConfig\n"
+        "  Value error, Unrecognized model in /models/drafter. Should have a `model_type` key in its config.json."
+        " [type=value_error]",
+        miss="ValueError: Unrecognized model class in /models/drafter",
+        provenance=SEEN,
+        confidence=0.94,
     ),
     Signature(
         id="config-broken",

@@ -82,7 +82,7 @@ ENTRIES = (
         title="unknown speculative method",
         keys=("nsupported speculative method", "speculative_config", "SpeculativeConfig"),
         pattern=r"[Uu]nsupported speculative method:? *(?P<method>'?[\w.-]*'?)|speculative_config\.method|"
-        r"SpeculativeConfig[\s\S]*\bmethod\b.*Input should be",
+        r"SpeculativeConfig[\s\S]*\bmethod\s+Input should be",
         cause="the `method` of the speculative configuration is none that this version knows, or it could not be guessed",
         remedy='set "method": "eagle3" in --speculative-config; `vllm serve --help=speculative` lists what this version knows',
         stage=CONFIG,
@@ -161,10 +161,11 @@ ENTRIES = (
     Signature(
         id="speculators-config",
         title="the drafter's speculators config is not complete",
-        keys=("peculators config", "transformer_layer_config", "speculative_tokens", "speculators-format"),
+        keys=("peculators config", "SpeculatorsConfig", "transformer_layer_config", "speculative_tokens", "speculators-format"),
         pattern=r"Invalid speculators config structure|Must provide transformer_layer_config|"
         r"'transformer_layer_config' must be|No proposal methods found in speculators config|"
-        r"Missing 'speculative_tokens' in proposal method|ensure you're loading a speculators-format model",
+        r"Missing 'speculative_tokens' in proposal method|'SpeculatorsConfig' object has no attribute|"
+        r"ensure you're loading a speculators-format model",
         cause="config.json of the drafter says it is in the speculators format but lacks part of it",
         remedy="export the drafter again with speculators, or convert it to the plain EAGLE-3 format",
         stage=CONFIG,
