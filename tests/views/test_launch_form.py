@@ -101,3 +101,22 @@ def test_whatever_is_typed_wrongly_is_told_at_its_field(field: str, text: str) -
     assert made is None
     assert list(problems) == [field]
     assert "TOML" not in problems[field]
+
+
+def test_keys_are_hidden_in_the_form_and_kept_in_the_profile() -> None:
+    args = ("--api-key", "sk-1", "sk-2", "--port", "1", "--hf-token=hf_1", "-x")
+    profile = Profile("p", "vllm", "/m", args=args, env={"MY_TOKEN": "t-1", "PLAIN": "seen"})
+    texts = texts_of(profile)
+    assert texts["args"] == "--api-key '***' '***' --port 1 '--hf-token=***' -x"
+    assert texts["env"] == "MY_TOKEN='***' PLAIN=seen"
+    made, problems = profile_of(profile, texts)
+    assert not problems
+    assert made is not None
+    assert (made.args, made.env) == (args, {"MY_TOKEN": "t-1", "PLAIN": "seen"})
+    changed = {**texts, "args": "--api-key sk-3 '***' -x", "env": "MY_TOKEN=t-2 PLAIN=new"}
+    made, problems = profile_of(profile, changed)
+    assert made is not None
+    assert (made.args, made.env) == (("--api-key", "sk-3", "sk-2", "-x"), {"MY_TOKEN": "t-2", "PLAIN": "new"})
+    made, problems = profile_of(profile, {**texts, "args": "--admin-api-key '***'"})
+    assert made is None
+    assert "write the key" in problems["args"]

@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
+from eagletui.records.redact import redact_argv
+
 PROC = "/proc"
 CLOCK_TICKS: int = os.sysconf("SC_CLK_TCK")
 PAGE_SIZE: int = os.sysconf("SC_PAGE_SIZE")
@@ -121,8 +123,9 @@ def argv(pid: int, limit: int = 1 << 17) -> List[str]:
 
 
 def cmdline(pid: int, limit: int = 4096) -> Optional[str]:
-    """The command line as one text, arguments joined by blanks; None when there is none (kernel thread, zombie, gone)."""
-    return " ".join(argv(pid, limit)) or None
+    """The command line as one text, arguments joined by blanks, keys hidden; None when there is none (kernel thread, zombie,
+    gone)."""
+    return " ".join(redact_argv(argv(pid, limit))) or None
 
 
 def status(pid: int) -> Dict[str, str]:

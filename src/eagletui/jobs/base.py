@@ -19,54 +19,20 @@ A spec is what the host is asked to run (a JSON object)::
 
 from __future__ import annotations
 
-import re
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 
 from eagletui.jobs.keys import Key, Wrong
 from eagletui.jobs.watcher import Watcher
+from eagletui.records.redact import HIDDEN as HIDDEN
+from eagletui.records.redact import redact_argv as redact_argv
+from eagletui.records.redact import redact_env as redact_env
+from eagletui.records.redact import secret_name as secret_name
 
 Spec = Dict[str, Any]
-
-HIDDEN = "***"
-_SECRET_NAME = re.compile(
-    r"(?i)(token|secret|passw|passphrase|credential|api_?key|access_?key|private_?key|authorization|_key$|^key$)"
-)
-_SECRET_FLAG = re.compile(r"(?i)^--?(.*[-_])?(token|secret|password|api[-_]?key|auth[-_]?key)(=.*)?$")
 
 
 class BadJob(ValueError):
     """A profile or spec that cannot be run; the text names the field and what it should be."""
-
-
-def secret_name(name: str) -> bool:
-    """Whether an environment variable of this name holds a secret, by its name (HF_TOKEN, OPENAI_API_KEY ...)."""
-    return _SECRET_NAME.search(name) is not None
-
-
-def redact_env(env: Mapping[str, Any]) -> Dict[str, str]:
-    """The environment with the values of secret names hidden."""
-    return {str(name): HIDDEN if secret_name(str(name)) else str(value) for name, value in env.items()}
-
-
-def redact_argv(argv: Sequence[str]) -> List[str]:
-    """The arguments with the values of ``--api-key`` and the like hidden."""
-    out: List[str] = []
-    hide = many = False
-    for part in argv:
-        if hide and not (many and part.startswith("-")):
-            out.append(HIDDEN)
-            hide = many  # vLLM takes several keys behind one flag
-            continue
-        hide = many = False
-        match = _SECRET_FLAG.match(part)
-        if match is None:
-            out.append(part)
-        elif match.group(3) is not None:
-            out.append(part[: match.start(3)] + "=" + HIDDEN)
-        else:
-            out.append(part)
-            hide, many = True, match.group(2).lower() in ("api-key", "api_key")
-    return out
 
 
 def check_spec(spec: Any) -> Spec:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from eagletui.profile_values import VARIABLE
 from eagletui.profiles import Profile, parse_profile, to_toml
+from eagletui.records.redact import HIDDEN, redact_argv, redact_env
 
 
 class FormField(NamedTuple):
@@ -59,14 +60,14 @@ _BELONG = {
 
 
 def texts_of(profile: Profile) -> dict[str, str]:
-    """What stands in each field."""
+    """What stands in each field; a key is shown as `HIDDEN`, and stays what it is where that is left."""
     gpus = profile.gpus
     return {
         **{name: str(getattr(profile, name) or "") for name in _PLAIN},
         **{name: "" if getattr(profile, name) is None else str(getattr(profile, name)) for name in _NUMBERS},
         "gpus": "" if gpus is None else str(gpus) if not isinstance(gpus, tuple) else " ".join(map(str, gpus)) + _lone(gpus),
-        **{name: shlex.join(getattr(profile, name)) for name in _WORDS},
-        "env": " ".join(f"{name}={shlex.quote(value)}" for name, value in profile.env.items()),
+        **{name: shlex.join(redact_argv(getattr(profile, name))) for name in _WORDS},
+        "env": " ".join(f"{name}={shlex.quote(value)}" for name, value in redact_env(profile.env).items()),
         "graces": " ".join(f"{grace:g}" for grace in profile.graces or ()),
     }
 
@@ -98,7 +99,10 @@ def profile_of(profile: Profile, texts: Mapping[str, str]) -> tuple[Profile | No
             words[name] = shlex.split(texts[name])
         except ValueError as error:
             problems[name] = f"the quotes do not match: {str(error).lower()}"
-    values.update({name: tuple(words.get(name, ())) for name in _WORDS})
+    for name in _WORDS:
+        values[name] = full = _unhidden(words.get(name, ()), getattr(profile, name))
+        if any(key == HIDDEN for _, _, key in _keys(full)):
+            problems[name] = f"{HIDDEN} hides no key here: write the key"
     try:
         values["graces"] = tuple(_seconds(word) for word in texts["graces"].split()) or None
     except ValueError:
@@ -108,7 +112,7 @@ def profile_of(profile: Profile, texts: Mapping[str, str]) -> tuple[Profile | No
         variable, equals, value = word.partition("=")
         if not equals or not VARIABLE.fullmatch(variable):
             problems["env"] = f"{word!r} is not NAME=value, with NAME of letters, digits and '_'"
-        env[variable] = value
+        env[variable] = profile.env.get(variable, value) if value == HIDDEN else value
     values["env"] = env
     before = texts_of(profile)
     for owner, belongings in _BELONG.items():
@@ -129,6 +133,33 @@ def profile_of(profile: Profile, texts: Mapping[str, str]) -> tuple[Profile | No
         what = f"{notice.what}: {notice.remedy}" if notice.remedy else notice.what
         problems[key[1] if key is not None and key[1] in names else ""] = what
     return (replace(made, source=profile.source), {}) if made is not None else (None, problems)
+
+
+def _keys(words: Sequence[str]) -> Iterator[tuple[int, str, str]]:
+    """The keys among arguments: (which word, the flag it belongs to, the key itself)."""
+    flag = ""
+    for number, (word, shown) in enumerate(zip(words, redact_argv(words), strict=True)):
+        if shown == HIDDEN:
+            yield number, flag, word
+        elif shown.endswith("=" + HIDDEN):
+            start = len(shown) - len(HIDDEN)
+            yield number, word[:start], word[start:]
+        elif word.startswith("-"):
+            flag = word
+
+
+def _unhidden(words: Sequence[str], before: Sequence[str]) -> tuple[str, ...]:
+    """The words with the keys of ``before`` where the form hides them: behind a flag the first for the first, and so on."""
+    known: dict[str, list[str]] = {}
+    for _, flag, key in _keys(before):
+        known.setdefault(flag, []).append(key)
+    out = list(words)
+    for number, flag, key in _keys(words):
+        was = known.get(flag, [])
+        if key == HIDDEN and was:
+            out[number] = words[number][: -len(HIDDEN)] + was[0]
+        del was[:1]
+    return tuple(out)
 
 
 def _seconds(word: str) -> float:
