@@ -91,7 +91,7 @@ def launch_spec(profile: Profile, job: str, uuids: Sequence[str] = ()) -> dict[s
         return kind("serve").spec({**profile.as_dict(), "devices": devices}, job, cards or ())
     spec = kind("serve").spec(profile.as_dict(), job, cards or ())
     # the kind names cards by uuid; see `command_of`
-    spec["env"] = dict(command_of(profile, uuids).env)
+    spec["env"] = {**spec["env"], **command_of(profile, uuids).env}
     return spec
 
 

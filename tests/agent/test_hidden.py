@@ -9,6 +9,8 @@ import pytest
 from eagletui.agent import procfs
 from eagletui.jobs.hidden import filled, hide, key_by_environment
 from eagletui.jobs.serve import Serve
+from eagletui.profile_launch import launch_spec
+from eagletui.profiles import Profile
 from tests.agent.jobs_harness import Jobs, until
 
 
@@ -48,6 +50,7 @@ def test_a_profile_of_vllm_with_a_key_makes_no_command_that_shows_it() -> None:
     spec = Serve().spec(profile, "job-1")
     assert "sk-1" not in repr(spec["argv"])
     assert spec["env"]["VLLM_API_KEY"] == "sk-1"
+    assert launch_spec(Profile("x", "vllm", "/m", args=("--api-key", "sk-1")), "job-1")["env"]["VLLM_API_KEY"] == "sk-1"
     boxed = Serve().spec({**profile, "container": "podman", "image": "i"}, "job-1")
     assert "sk-1" not in repr((boxed["argv"], boxed["container"]))
     assert boxed["env"] == {"VLLM_API_KEY": "sk-1"}
