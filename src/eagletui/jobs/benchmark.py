@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from eagletui.jobs.base import BadJob, Kind, Spec, job_spec, status_words
-from eagletui.jobs.keys import COMMON, Key
+from eagletui.jobs.base import Kind, Spec, job_spec, status_words
+from eagletui.jobs.keys import COMMON, Key, Wrong
 from eagletui.jobs.told import ToldWatcher
 from eagletui.jobs.watcher import Outcome, Watcher
 
@@ -53,14 +53,8 @@ class Benchmark(Kind):
 
     def spec(self, profile: Mapping[str, Any], job: str, cards: Sequence[str] = ()) -> Spec:
         values = dict(profile)
-        if values["contexts"] == [] and not values.get("context_files"):
-            raise BadJob("contexts: there is none, and no context_files")
         for key in ("concurrency", "contexts"):
             values[key] = list(dict.fromkeys(values[key]))
-        if not values["concurrency"]:
-            raise BadJob("concurrency: name at least one")
-        if values.get("api_key_env") and values["api_key_env"] not in (values.get("secrets") or ()):
-            raise BadJob("api_key_env: %s has to stand in secrets too" % values["api_key_env"])
         settings = {key: value for key, value in values.items() if key not in _COMMON and value is not None}
         argv = [values["python"], "-m", "eagletui.jobs.on_host.benchmark", json.dumps(settings, sort_keys=True)]
         env = {"PYTHONUNBUFFERED": "1", **(values.get("env") or {})}
@@ -69,6 +63,18 @@ class Benchmark(Kind):
         return job_spec(
             self.name, dict(values, env=env), job, argv, (), on_host=True, output=values["output"], arm=values["arm"], **more
         )
+
+    def check(self, values: Mapping[str, Any]) -> Sequence[Wrong]:
+        out: List[Wrong] = []
+        if not values.get("contexts") and not values.get("context_files"):
+            out.append(Wrong("contexts", "there is no context", "leave it out, or name prompt lengths or context_files"))
+        if not values.get("concurrency"):
+            out.append(Wrong("concurrency", "there is no load", "name at least one"))
+        if values.get("api_key_env") and values["api_key_env"] not in (values.get("secrets") or ()):
+            out.append(Wrong("api_key_env", "%s is not among the secrets" % values["api_key_env"], "name it in secrets too"))
+        if values.get("drafter") and not values.get("k"):
+            out.append(Wrong("drafter", "k is missing", "add k: the draft tokens a step that the server makes"))
+        return out
 
     def title(self, spec: Mapping[str, Any]) -> str:
         return "benchmark of %s on %s" % (spec.get("arm") or "a server", spec.get("model") or "a model")

@@ -6,8 +6,8 @@ import json
 import os
 from typing import Any, Mapping, Optional, Sequence, Tuple
 
-from eagletui.jobs.base import BadJob, Kind, Spec, job_spec, status_words
-from eagletui.jobs.keys import COMMON, Key
+from eagletui.jobs.base import Kind, Spec, job_spec, status_words
+from eagletui.jobs.keys import COMMON, Key, Wrong
 from eagletui.jobs.told import ToldWatcher
 from eagletui.jobs.watcher import Outcome, Watcher
 
@@ -31,11 +31,14 @@ class Verdict(Kind):
         Key("title", "text", "what the plan is called"),
     )
 
-    def spec(self, profile: Mapping[str, Any], job: str, cards: Sequence[str] = ()) -> Spec:
-        for at, arm in enumerate(profile["arms"], 1):
+    def check(self, values: Mapping[str, Any]) -> Sequence[Wrong]:
+        for at, arm in enumerate(values.get("arms") or (), 1):
             results = arm.get("results")
             if not isinstance(results, (list, tuple)) or not results or not all(isinstance(one, str) for one in results):
-                raise BadJob("arms: arm %d needs results, a list of paths" % at)
+                return (Wrong("arms", "arm %d has no results" % at, 'add results = ["/path/of/a/benchmark"]'),)
+        return ()
+
+    def spec(self, profile: Mapping[str, Any], job: str, cards: Sequence[str] = ()) -> Spec:
         settings = {key: value for key, value in profile.items() if key not in _COMMON and value is not None}
         argv = [profile["python"], "-m", "eagletui.jobs.on_host.verdict", json.dumps(settings, sort_keys=True)]
         return job_spec(self.name, profile, job, argv, (), on_host=True, output=profile["output"])
