@@ -125,8 +125,8 @@ class ToldWatcher(Watcher):
         if rc == 0:
             why = "it ended without telling a result%s" % self.so_far()
         else:
-            known = [str(said["why"])] if said.get("why") else self.last[-1:]
-            why = ": ".join([status_words(rc) + self.so_far(), *known])
+            knew = rc is not None and rc > 0 and said.get("why")
+            why = str(knew) if knew else ": ".join([status_words(rc) + self.so_far(), *self.last[-1:]])
         return Outcome(None if rc is None else False, why, said)
 
     def so_far(self) -> str:
