@@ -141,7 +141,8 @@ def test_what_is_shown_is_whole_and_without_secrets() -> None:
         "A='b c'",
         "MY_TOKEN='***'",
         "PYTHONUNBUFFERED=1",
+        "VLLM_API_KEY='***'",
         "HF_TOKEN=(from your environment)",
-        "/v/bin/vllm serve /m --host 127.0.0.1 --port 8000 --api-key '***'",
+        "/v/bin/vllm serve /m --host 127.0.0.1 --port 8000",
     ]
     assert "HF_TOKEN" not in str(launch_spec(profile, "id1"))
