@@ -21,6 +21,7 @@ from eagletui.jobs.on_host.figures import Figures, stalled
 from eagletui.jobs.on_host.hold import Held, hold
 from eagletui.jobs.on_host.ledger import Ledger
 from eagletui.jobs.on_host.prompts import BadPrompts, Prompts, told
+from eagletui.jobs.on_host.regenerate import Regeneration
 from eagletui.jobs.on_host.server_gate import Gate
 from eagletui.jobs.on_host.summary import summary, words
 from eagletui.jobs.on_host.sums import write_json
@@ -98,8 +99,7 @@ class Run:
         self._chat = Chat(settings["endpoint"], key, settings["request_timeout"])
         self._gate = Gate(self._chat, settings["server_wait"], self._server_words)
         self._pace = Concurrency(settings["concurrency"])
-        limit = settings.get("limit")
-        self._total = min(len(prompts), limit) if limit else len(prompts)
+        self._total = wanted(settings, prompts)
         self._tasks: Dict["asyncio.Task[None]", str] = {}
         self._failures_in_row = 0
         self._full = False
@@ -131,6 +131,7 @@ class Run:
                 task.cancel()
             await asyncio.gather(watch, *self._tasks, return_exceptions=True)
             self._ledger.close()
+            os.close(self._held)
             await self._chat.close()
         return summary(self._ledger, self._total, self._prompts)
 
@@ -147,13 +148,8 @@ class Run:
             raise Stop("max_tokens %d leaves no room for a prompt: the server's context is %d" % (wanted, context), 2)
 
     def _open(self) -> Ledger:
-        output = self._settings["output"]
-        try:
-            claim(output, "synthesise", about(self._settings, self._prompts, self._gate.model), "eagletui")
-            self._held = hold(output)
-        except (NotOurs, Held) as error:
-            raise Stop(str(error), 2) from None
-        book = Ledger(output, self._settings["keep_truncated"], self._settings["keep_empty"])
+        self._held = take_output(self._settings, self._prompts, self._gate.model)
+        book = Ledger(self._settings["output"], self._settings["keep_truncated"], self._settings["keep_empty"])
         several = {name for name, count in zip(self._prompts.ids, self._prompts.answers) if count > 1}
         self._enter("reading what is there")
         book.open(several.__contains__)
@@ -256,13 +252,48 @@ class Run:
         self._teller.progress(self._done, self._total, counters)
 
 
+def by_us(settings: Mapping[str, Any], prompts: Prompts, teller: Teller) -> Dict[str, Any]:
+    """Ask for the answers ourselves."""
+    return asyncio.run(Run(settings, prompts, teller).go())
+
+
+def by_speculators(settings: Mapping[str, Any], prompts: Prompts, teller: Teller) -> Dict[str, Any]:
+    """Have speculators ask for them."""
+    run = Regeneration(settings, prompts, wanted(settings, prompts), teller)
+    teller.stage("waiting for the server")
+    model = asyncio.run(run.server())
+    held = take_output(settings, prompts, model)
+    try:
+        return run.go(model, held)
+    finally:
+        os.close(held)
+
+
+def wanted(settings: Mapping[str, Any], prompts: Prompts) -> int:
+    """How many prompts are to be answered, from the first on."""
+    limit = settings.get("limit")
+    return min(len(prompts), limit) if limit else len(prompts)
+
+
+def take_output(settings: Mapping[str, Any], prompts: Prompts, model: str) -> int:
+    """Make the output directory this run's. Returns the descriptor that holds it. Raises `Stop`."""
+    output = settings["output"]
+    try:
+        claim(output, "synthesise", about(settings, prompts, model), "eagletui")
+        return hold(output)
+    except (NotOurs, Held) as error:
+        raise Stop(str(error), 2) from None
+
+
 def main(argv: List[str]) -> int:
     """Run it. Returns the exit status: 0 all prompts are accounted for, 1 it cannot go on, 2 settings or prompts are wrong."""
     settings = json.loads(argv[0])
     teller = Teller("prompts")
     try:
         prompts = read_prompts(settings, teller)
-        made = asyncio.run(Run(settings, prompts, teller).go())
+        made = (
+            by_speculators(settings, prompts, teller) if settings["tool"] == "speculators" else by_us(settings, prompts, teller)
+        )
         made["why"] = words(made)
         write_json(os.path.join(settings["output"], SUMMARY), made)
         teller.result(**made)
