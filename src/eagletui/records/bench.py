@@ -218,8 +218,16 @@ class Crossover(NamedTuple):
     words: str = ""
 
 
+class LaunchDifference(NamedTuple):
+    """What differs between how two servers were launched (a flag, ``env NAME``, the drafter): None where one has it not."""
+
+    what: str
+    base: Optional[str] = None
+    other: Optional[str] = None
+
+
 class Comparison(NamedTuple):
-    """Two arms. ``launch`` are the differences of how the servers ran, as (what, of the base, of the other)."""
+    """Two arms. ``launch`` are the differences of how their servers ran."""
 
     base: str
     other: str
@@ -227,7 +235,7 @@ class Comparison(NamedTuple):
     role: Optional[str] = None
     loads: Tuple[LoadVerdict, ...] = ()
     crossovers: Tuple[Crossover, ...] = ()
-    launch: Tuple[Tuple[str, Optional[str], Optional[str]], ...] = ()
+    launch: Tuple[LaunchDifference, ...] = ()
     validation: Tuple[float, ...] = ()
     validation_length: Optional[float] = None
     notes: Tuple[str, ...] = ()
@@ -279,6 +287,6 @@ NESTED["BenchCell"] = {"passes": BenchPass}
 SINGLE["BenchCell"] = {"spec": SpecCounts}
 SINGLE["BenchResult"] = {"server": BenchServer, "settings": BenchSettings}
 NESTED["BenchResult"] = {"cells": BenchCell}
-NESTED["Comparison"] = {"loads": LoadVerdict, "crossovers": Crossover}
+NESTED["Comparison"] = {"loads": LoadVerdict, "crossovers": Crossover, "launch": LaunchDifference}
 NESTED["BreakEven"] = {"points": CurvePoint}
 NESTED["BenchVerdict"] = {"comparisons": Comparison, "break_even": BreakEven}

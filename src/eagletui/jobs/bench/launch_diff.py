@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, List, Mapping, Optional, Sequence
 
 from eagletui.jobs.base import redact_argv, redact_env
-from eagletui.records.bench import BenchServer
-
-Difference = Tuple[str, Optional[str], Optional[str]]
+from eagletui.records.bench import BenchServer, LaunchDifference
 
 # what a shell, a login or a supervisor sets, and what differs between any two starts
 _NOISE = re.compile(
@@ -43,9 +41,9 @@ def environment(env: Optional[Mapping[str, str]]) -> Dict[str, str]:
     return {name: value for name, value in redact_env(env or {}).items() if not _NOISE.match(name)}
 
 
-def differences(base: BenchServer, other: BenchServer) -> List[Difference]:
-    """What differs, as (what, of the base, of the other); None where one has it not. Ports are no difference."""
-    out: List[Difference] = []
+def differences(base: BenchServer, other: BenchServer) -> List[LaunchDifference]:
+    """What differs between two servers. Ports are no difference."""
+    out: List[LaunchDifference] = []
     for name in (
         "engine",
         "version",
@@ -59,7 +57,7 @@ def differences(base: BenchServer, other: BenchServer) -> List[Difference]:
     ):
         one, two = getattr(base, name), getattr(other, name)
         if one != two:
-            out.append((name.replace("_", " "), None if one is None else str(one), None if two is None else str(two)))
+            out.append(LaunchDifference(name.replace("_", " "), *(None if v is None else str(v) for v in (one, two))))
     for left, right, mark in (
         (flags(base.argv), flags(other.argv), ""),
         (environment(base.environment), environment(other.environment), "env "),
@@ -70,5 +68,5 @@ def differences(base: BenchServer, other: BenchServer) -> List[Difference]:
             continue
         for name in dict.fromkeys((*left, *right)):
             if left.get(name) != right.get(name) and name not in _PORTS:
-                out.append((mark + name, left.get(name), right.get(name)))
+                out.append(LaunchDifference(mark + name, left.get(name), right.get(name)))
     return out

@@ -127,5 +127,6 @@ def crossings(points: Sequence[Tuple[float, float]], level: float = 1.0) -> List
         if (y0 >= level) == (y1 >= level):
             continue
         share = (y0 - level) / (y0 - y1)
-        out.append(Crossing(math.exp(math.log(x0) + share * (math.log(x1) - math.log(x0))), y1 < y0))
+        x = math.exp(math.log(x0) + share * (math.log(x1) - math.log(x0)))
+        out.append(Crossing(min(max(x, x0), x1), y1 < y0))  # rounding may lead a little beyond
     return out
