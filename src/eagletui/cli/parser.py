@@ -121,7 +121,7 @@ def _run(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--set", metavar="KEY=VALUE", action="append", default=[],
-        help="change the file for this run: output=/data/x, argv+='--seed 1', env.NAME=text, steps.train.epochs=1 in a pipeline;"
+        help="change the file for this run: output=/data/x, argv+='--seed 1', env.NAME=text, step.ID.epochs=1 in a pipeline;"
         " an empty value takes a key away; repeatable",
     )  # fmt: skip
     parser.add_argument("--force", action="store_true", help="run it although others use its cards")

@@ -10,12 +10,14 @@ import shlex
 from eagletui import text
 from eagletui.cli.desk import LiveLine, print_json, seated, table
 from eagletui.cli.errors import Exit, say
+from eagletui.cli.pipelines import show_ahead
 from eagletui.cli.snapshot import as_plain
 from eagletui.commands import Desk, may_change
+from eagletui.commands.pipelines import look_ahead
 from eagletui.commands.run import BadJobFile, RunPlan, job_file, plan_run, run_job, wait_over
 from eagletui.hosts.prompts import TerminalPrompter
 from eagletui.hosts.target import parse_target
-from eagletui.jobfiles import load_job_files
+from eagletui.jobfiles import PIPELINE, load_job_files
 from eagletui.records import JobState
 from eagletui.views.serving import elapsed
 from eagletui.views.work import outcome_words, work_words
@@ -59,6 +61,9 @@ async def _run(options: argparse.Namespace) -> int:
         plan = await plan_run(desk, file)
         for warning in plan.warnings:
             say(f"warning: {warning}")
+        if options.dry_run and file.kind == PIPELINE:
+            show_ahead(options, plan, await look_ahead(desk, plan.spec))
+            return Exit.OK
         if options.dry_run:
             _show(options, plan)
             return Exit.OK
@@ -144,11 +149,11 @@ def progress(desk: Desk, job: JobState) -> str:
 
 
 def stage(desk: Desk, job: JobState) -> str:
-    """What it is at, in words: a new one is told at once where no line is written over."""
+    """What it is at, in words, without what changes all the time: a new one is told at once where no line is written over."""
     link = desk.store.connection
     if link.state not in ("online", "stale"):
         return link.state
-    return (job.work.stage if job.work is not None else None) or job.state
+    return (job.work.stage or "" if job.work is not None else "").partition(":")[0] or job.state
 
 
 def _told(options: argparse.Namespace, state: JobState) -> int:
@@ -163,7 +168,7 @@ def _told(options: argparse.Namespace, state: JobState) -> int:
         took = f" in {text.duration(state.ended - state.started)}" if state.ended is not None else ""
         print(text.clean(f"{name}: {outcome_words(state) or 'ended'}{took}"))
     else:
-        why = outcome_words(state) or state.first_error or state.detail or state.state.replace("_", " ")
+        why = text.clean(state.outcome or "", 4096) or state.first_error or state.detail or state.state.replace("_", " ")
         words = "failed" if outcome == "failed" else outcome
         say(f"run: {name} {words}: {why} - eagletui logs {options.target} {state.id}")
     return code

@@ -9,7 +9,9 @@ from eagletui.jobs.base import BadJob, Kind
 
 _HOMES: Dict[str, Tuple[str, str]] = {
     "benchmark": ("eagletui.jobs.benchmark", "Benchmark"),
+    "build": ("eagletui.jobs.build", "Build"),
     "command": ("eagletui.jobs.command", "Command"),
+    "download": ("eagletui.jobs.download", "Download"),
     "pipeline": ("eagletui.jobs.pipeline", "Pipeline"),
     "prepare": ("eagletui.jobs.prepare", "Prepare"),
     "serve": ("eagletui.jobs.serve", "Serve"),

@@ -60,11 +60,11 @@ class SeenWatcher(ToldWatcher):
 
     def work(self, boot: float) -> Optional[Work]:
         told = super().work(boot)
-        if told is not None or self._mark is None:
+        if self._mark is None or (told is not None and told.done is not None):
             return told
         seen, pace = self._mark, self._mark_pace
         return Work(
-            stage=seen.text[:_STAGE] or None,
+            stage=": ".join(part for part in (told.stage if told is not None else None, seen.text[:_STAGE]) if part) or None,
             done=seen.done,
             total=seen.total,
             unit=seen.unit,
@@ -75,7 +75,7 @@ class SeenWatcher(ToldWatcher):
 
     def so_far(self) -> str:
         seen = self._mark
-        if self._progress is not None or seen is None:
+        if seen is None or (self._progress or {}).get("done") is not None:
             return super().so_far()
         return (
             " at %g%%" % seen.done if seen.unit == "%" else " after %g of %g %s" % (seen.done, seen.total, seen.unit or "steps")
