@@ -14,7 +14,7 @@ from eagletui import text
 from eagletui.cli.desk import LiveLine, print_json, seated, table
 from eagletui.cli.errors import Exit, say
 from eagletui.cli.snapshot import as_plain
-from eagletui.cli.words import job_words
+from eagletui.cli.words import doing_words, job_words
 from eagletui.commands import Desk, kill, kill_plan, may_change, pids_id, remove_job
 from eagletui.commands.find import find_job, is_live
 from eagletui.hosts.base import HostError
@@ -22,7 +22,6 @@ from eagletui.hosts.target import parse_target
 from eagletui.profiles import load_profiles
 from eagletui.records import JobState, KillPlan, KillReport
 from eagletui.views.adopted import holder_words
-from eagletui.views.causes import why_failed
 from eagletui.views.serving import complaints
 
 FIRST = 3
@@ -58,7 +57,7 @@ def _table(jobs: Iterable[JobState]) -> list[str]:
         what = " ".join(part for part in (job.engine or job.kind, f":{job.port}" if job.port else "") if part)
         took = text.duration(job.ended - job.started) if job.ended is not None else ""
         started = time.strftime("%m-%d %H:%M", time.localtime(job.started))
-        why = "; ".join(part for part in (holder_words(job), why_failed(job) or job.detail, *complaints(job)) if part)
+        why = "; ".join(part for part in (holder_words(job), doing_words(job), *complaints(job)) if part)
         rows.append((job.id, job.name, job_words(job), started, took, text.fold(f"{what}  {text.clean(why)}".rstrip(), 100)))
     return table(rows) if len(rows) > 1 else []
 

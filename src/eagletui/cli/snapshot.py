@@ -7,12 +7,11 @@ from textwrap import wrap
 from typing import Any
 
 from eagletui import __version__, text
-from eagletui.cli.words import eta_words, job_words
+from eagletui.cli.words import doing_words, eta_words, job_words
 from eagletui.commands.find import is_live
 from eagletui.records import GpuSample, HostSample, JobState, ServerView, ServerWindow
 from eagletui.store import Store
 from eagletui.views.adopted import holder_words
-from eagletui.views.causes import why_failed
 from eagletui.views.serving import complaints
 
 WIDTH = 80
@@ -174,7 +173,7 @@ def _job_lines(store: Store) -> Iterator[str]:
 def _job_line(job: JobState) -> str:
     port = f" :{job.port}" if job.port is not None else ""
     engine = " ".join(part for part in (job.engine, job.engine_version) if part)
-    return f"{text.pad(job.name, 20)} {engine or job.kind}{port} {job_words(job)}  {why_failed(job) or job.detail or ''}"
+    return f"{text.pad(job.name, 20)} {engine or job.kind}{port} {job_words(job)}  {doing_words(job)}"
 
 
 def _server_lines(store: Store, job: JobState) -> Iterator[str]:
