@@ -194,6 +194,11 @@ def with_changes(profile: Profile, changes: Sequence[str]) -> Profile:
             if key == "drafter":
                 for other in ("k", "method"):
                     values.pop(other, None)
+    return profile_from(values, profile.source)
+
+
+def profile_from(values: Mapping[str, Any], source: str = "") -> Profile:
+    """The profile with these keys, each of them known. Raises ValueError in words."""
     checked = {}
     for key, value in values.items():
         try:
@@ -202,7 +207,7 @@ def with_changes(profile: Profile, changes: Sequence[str]) -> Profile:
             raise ValueError(f"{key!r} is {_shown(value)}, expected {wrong}") from None
     for _, what, remedy in _together(checked, checked):
         raise ValueError(f"{what}: {remedy}")
-    return Profile(**checked, source=profile.source)
+    return Profile(**checked, source=source)
 
 
 def _word(key: str, word: str) -> Any:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from eagletui.commands.desk import Desk, may_change
 from eagletui.commands.jobs import LIVE, busy_cards, host_cards, new_id, secret_values, send_launch, wait_until
 from eagletui.commands.survival import prospect
 from eagletui.hosts.base import HostError
-from eagletui.jobfiles import BadJobFile, JobFile, find_job_file
+from eagletui.jobfiles import PIPELINE, BadJobFile, JobFile, find_job_file
 from eagletui.jobs.base import HIDDEN, BadJob, redact_argv, redact_env, secret_name
 from eagletui.jobs.kinds import kind
+from eagletui.pipelines import cards_used, compile_pipeline
 from eagletui.profile_launch import NoSuchCards, card_env, cards_of
+from eagletui.profiles import load_profiles
 from eagletui.records import JobState
 
 JUDGE_SECONDS = 20.0
@@ -52,9 +56,13 @@ def job_file(desk: Desk, word: str, changes: tuple[str, ...] = ()) -> JobFile:
 
 async def plan_run(desk: Desk, file: JobFile) -> RunPlan:
     """What running ``file`` here would start. Raises `HostError` of kind config, and `BadJobFile`."""
-    wanted = file.values.get("gpus")
-    cards = await host_cards(desk, wanted is not None)
+    chained = file.kind == PIPELINE
+    wanted = None if chained else file.values.get("gpus")
+    cards = await host_cards(desk, chained or wanted is not None)
     uuids = [card.uuid for card in cards]
+    if chained:
+        known, _ = await asyncio.to_thread(load_profiles, desk.place)
+        file = replace(file, values=await asyncio.to_thread(compile_pipeline, file, known, uuids))
     job = new_id(file.name)
     try:
         chosen = cards_of(wanted, uuids, f"job file {file.name}")
@@ -69,7 +77,7 @@ async def plan_run(desk: Desk, file: JobFile) -> RunPlan:
         spec["env"] = {**card_env(chosen, uuids), **spec["env"]}
     secrets = tuple(spec.get("secrets") or ())
     ahead = await prospect(desk)
-    busy = busy_cards(cards, spec.get("gpus") or ())
+    busy = busy_cards(cards, cards_used(spec) if chained else spec.get("gpus") or ())
     named = [name for name in spec["env"] if secret_name(name)]
     warnings = [f'{", ".join(named)} stands in [env] of {file.source}: put the name into "secrets" instead'] if named else []
     if redact_argv(spec["argv"]) != list(spec["argv"]):

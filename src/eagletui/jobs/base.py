@@ -117,6 +117,13 @@ class Kind:
         """What is wrong with a job file's values taken together, each of which is right by itself."""
         return ()
 
+    def made(self, values: Mapping[str, Any]) -> Mapping[str, str]:
+        """What the later steps of a pipeline may name of it (``{answers.path}``): a word -> a path that follows from the values.
+
+        ``path`` is there for every kind with an ``output``: these are others within it.
+        """
+        return {}
+
     def title(self, spec: Mapping[str, Any]) -> str:
         """One line that says what runs."""
         raise NotImplementedError

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from eagletui.jobs import gates
 from eagletui.jobs.base import BadJob, Kind, Spec, check_spec, status_words
@@ -197,13 +197,53 @@ def missing(before: Mapping[str, Any]) -> Optional[str]:
     return None
 
 
-def why_not_done(step: Mapping[str, Any], print_: str, record: Optional[Mapping[str, Any]]) -> Optional[str]:
-    """Why a step must be run (again), by its record in ``pipeline.json``; None when it is done. Looks at its outputs."""
-    if record is None or record.get("state") != "done":
-        return "not done yet"
-    if record.get("fingerprint") != print_:
+def todo(
+    plan: Mapping[str, Any],
+    record: Mapping[str, Mapping[str, Any]],
+    gone: Callable[[Mapping[str, Any]], Optional[str]] = missing,
+) -> Dict[str, str]:
+    """{step id: why} of the steps that must be run (again), by their entries in ``pipeline.json``.
+
+    Of a step whose outputs are gone nothing is made again as long as no step that must be run builds on it: hidden states may be
+    deleted once the training is done. ``gone`` looks at what was made (`missing`).
+    """
+    prints, steps = step_prints(plan), plan["steps"]
+    out: Dict[str, str] = {}
+    lost: Dict[str, str] = {}
+    for step in steps:
+        entry = record.get(step["id"]) or {}
+        why = _why(step, entry, prints[step["id"]])
+        if why is not None:
+            out[step["id"]] = why
+            continue
+        what = gone(entry.get("made") or {})
+        if what is not None:
+            lost[step["id"]] = what
+    used = {name for step in steps for name in step.get("needs") or ()}
+    out.update({name: why for name, why in lost.items() if name not in used})
+    before = -1
+    while len(out) != before:
+        before = len(out)
+        for step in steps:
+            needs = step.get("needs") or ()
+            if step["id"] in out:
+                out.update({name: lost[name] for name in needs if name in lost and name not in out})
+            elif any(name in out for name in needs):
+                out[step["id"]] = "what it builds on is made anew"
+    return out
+
+
+def _why(step: Mapping[str, Any], entry: Mapping[str, Any], print_: str) -> Optional[str]:
+    state = entry.get("state")
+    if state == "running":
+        return "it had begun"
+    # only a gate did not let it pass: perhaps the file's bound is another one now
+    if state != "done" and not (state == "failed" and entry.get("gate")):
+        return str(entry.get("why") or "not done yet")
+    if entry.get("fingerprint") != print_:
         return "what it was made from has changed"
-    return missing(record.get("made") or {})
+    judged = [gates.judge(gate, entry.get("figures") or {}) for gate in step.get("gates") or ()]
+    return next((words for good, words in judged if not good), None)
 
 
 # --------------------------------------------------------------------------------------------------------------- watching

@@ -120,6 +120,10 @@ class Train(Kind):
         plan = {key: values.get(key) for key in ("output", "epochs", "max_steps", "save_best", "dry_run")}
         return job_spec(self.name, values, job, argv, cards, on_host=True, model=values["target"], train=plan)
 
+    def made(self, values: Mapping[str, Any]) -> Mapping[str, str]:
+        folder = "%s/checkpoints" % values["output"]
+        return {"checkpoints": folder, "best": folder + "/checkpoint_best"}
+
     def title(self, spec: Mapping[str, Any]) -> str:
         plan = spec.get("train") or {}
         if plan.get("dry_run"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from eagletui.agent import state_dir
 from eagletui.agent.calls import CallError
@@ -14,7 +14,7 @@ from eagletui.agent.pipeline.record import Record
 from eagletui.agent.pipeline.servers import Servers
 from eagletui.agent.pipeline.words import Failed, Narrator, counts_words, seconds_words, why_server_failed, work_words
 from eagletui.jobs import gates
-from eagletui.jobs.pipeline import made, step_prints, why_not_done
+from eagletui.jobs.pipeline import made, step_prints, todo
 
 DONE, FAILED, ENDED = 0, 1, 3
 LOST_MOST = 3
@@ -32,7 +32,7 @@ class Runner:
         self._steps: List[Mapping[str, Any]] = self._plan["steps"]
         self._prints = step_prints(self._plan)
         self._by = "pipeline %s" % spec.get("name")
-        self._again: Set[str] = set()
+        self._todo: Dict[str, str] = {}
         self._lost: Dict[str, int] = {}
         self._servers = Servers(asking, loop, record, self._plan, tell, self._launch)
         self._at: Optional[Dict[str, Any]] = None
@@ -69,6 +69,12 @@ class Runner:
 
     def _prepare(self) -> None:
         gone = self._record.arrange(self._steps)
+        self._todo = todo(self._plan, {str(entry["id"]): entry for entry in self._record.steps})
+        for entry in self._record.steps:
+            if entry["id"] not in self._todo:
+                entry["state"] = "done"
+            elif entry["state"] == "done":  # known also to the next run, should we die before we come to it
+                entry.update(state="waiting", why=self._todo[entry["id"]])
         self._record.save()
         count = len(self._steps)
         self._tell.line(
@@ -87,7 +93,7 @@ class Runner:
         entry = self._record.step(step["id"])
         assert entry is not None  # `arrange` made one for each
         self._at = entry
-        why = self._why_run(step, entry)
+        why = self._todo.get(step["id"])
         stage = ", stage %s" % step["stage"] if step.get("stage") else ""
         title = "step %d of %d: %s (%s%s)" % (number, len(self._steps), step["id"], step["kind"], stage)
         if why is None:
@@ -95,7 +101,6 @@ class Runner:
         else:
             self._tell.line(title + (": again, %s" % why if entry.get("attempt") and entry.get("state") != "running" else ""))
             self._record.doc["at"] = step["id"]
-            self._forget_later(step)
             self._tell.at(number, step)
             self._run_step(number, step, entry)
         self._tell.done = number
@@ -103,38 +108,9 @@ class Runner:
         self._at = None
         self._servers.stop([name for name in self._servers.running() if not self._needed(name, number)], self._by)
 
-    def _why_run(self, step: Mapping[str, Any], entry: Mapping[str, Any]) -> Optional[str]:
-        """Why the step is to be run; None when it is done, and nothing has changed since."""
-        if entry.get("state") == "running":
-            return "it had begun"
-        if self._again & set(step.get("needs") or ()):
-            return "what it builds on was made anew"
-        judged = dict(entry)
-        if entry.get("state") == "failed" and entry.get("gate"):
-            judged["state"] = "done"  # only a gate did not let it pass: perhaps the file's bound is another one now
-        why = why_not_done(step, self._prints[step["id"]], judged)
-        if why is not None:
-            return why if entry.get("state") in ("done", "waiting") else str(entry.get("why") or why)
-        return self._gate(step, entry.get("figures") or {})[0]
-
-    def _forget_later(self, step: Mapping[str, Any]) -> None:
-        """What builds on a step that is run (again) is not done any more, also should we die before it is reached."""
-        self._again.add(step["id"])
-        for later in self._steps:
-            if self._again & set(later.get("needs") or ()):
-                self._again.add(later["id"])
-                entry = self._record.step(later["id"])
-                if entry is not None and entry.get("state") == "done":
-                    entry["state"] = "waiting"
-        self._record.save()
-
     def _needed(self, server: str, after: int) -> bool:
         """Whether a later step that is still to be run needs this server."""
-        for step in self._steps[after:]:
-            entry = self._record.step(step["id"]) or {}
-            if step.get("server") == server and self._why_run(step, entry) is not None:
-                return True
-        return False
+        return any(step.get("server") == server and step["id"] in self._todo for step in self._steps[after:])
 
     # ------------------------------------------------------------------------------------------------------------ one step
 
