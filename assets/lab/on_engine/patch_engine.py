@@ -50,8 +50,8 @@ def events() -> None:
     for name in ("vllm/v1/worker/cpu/shm.py", "vllm/v1/worker/cpu_model_runner.py"):
         path = SITE / name
         text = path.read_text()
-        if "self.query = lambda: True" in text:
-            continue
+        if "self.query = lambda: True  # patched by the lab" in text:
+            continue  # by an earlier run; the stand-in for streams beside it has a query() of its own
         text, count = head.subn(r"\1\3self.query = lambda: True  # patched by the lab\n\3", text)
         if not count:
             sys.exit(f"patch_engine: {name} does not have the class to patch")
