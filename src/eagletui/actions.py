@@ -97,7 +97,7 @@ ACTIONS: tuple[Action, ...] = (
         screen=("jobs", "eagletui.screens.jobs:Jobs"),
     ),
     # in a list
-    Action("open", ("enter",), "open", "Open what the cursor is on: a card, a process, a job, an alert", LIST, 10),
+    Action("open", ("enter",), "open", "Open what the cursor is on: a card, a process, a job, a step, an alert", LIST, 10),
     Action("find", ("slash",), "find", "Move the cursor to the next row that holds a text", LIST, 20),
     Action("find_next", ("n",), "next", "Go to the next row that holds the text last looked for", LIST, 21, footer=False),
     Action("filter", ("f",), "filter", "Show only the rows that hold a text; an empty text shows all again", LIST, 22),
@@ -133,6 +133,8 @@ ACTIONS: tuple[Action, ...] = (
     Action("x_axis", ("t",), "steps or time", "Over steps, or over hours", "training", 15),
     Action("next_run", ("right_square_bracket", "right"), "next training", "Show the next training", "training", 16),
     Action("previous_run", ("left_square_bracket", "left"), "previous", "Show the training before", "training", 17, footer=False),
+    # on the screen of a pipeline
+    Action("step_log", ("i",), "its log", "Open the log of the pipeline itself: what it did when, and why", "pipeline", 12),
     # on the jobs
     Action("remove", ("x",), "remove", "Remove an ended job with its log", "jobs", 36, writes=True, destructive=True),
     # everywhere
@@ -298,7 +300,8 @@ def sections() -> list[tuple[str, list[Action]]]:
     }
     groups: dict[str, list[Action]] = {title: [] for title in titles.values()}
     for action in ACTIONS:
-        where = "Screens" if action.screen else titles.get(action.scope) or f"On the screen {BY_ID[action.scope].label}"
+        named = BY_ID[action.scope].label if action.scope in BY_ID else action.scope.capitalize()
+        where = "Screens" if action.screen else titles.get(action.scope) or f"On the screen {named}"
         groups.setdefault(where, []).append(action)
     return [(title, found) for title, found in groups.items() if found]
 

@@ -60,7 +60,7 @@ THEME = Theme(
     dark=True,
 )
 _OWN_ACTIONS = {"palette": "command_palette"}
-OTHER_PAGES = {"log": "eagletui.screens.log:Log"}
+OTHER_PAGES = {"log": "eagletui.screens.log:Log", "pipeline": "eagletui.screens.pipeline:PipelinePage"}
 """Screens without a number: they are of one job, and opened by a key."""
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from eagletui.connection import Connection
 from eagletui.records import Alert, Eta, GpuBoard, HostInfo, HostSample, JobState, Liveness, LogLine, Process, ServerView
@@ -45,6 +45,17 @@ class GpuSummary(NamedTuple):
     pcie_rx: float | None = None
     link: str | None = None
     links: Mapping[str, str] = MappingProxyType({})
+
+
+class PipelineDocs(NamedTuple):
+    """What a pipeline's job was given (``plan``) and what its runner has written down (``record``), as they came from the host.
+
+    ``problem`` says why something is missing.
+    """
+
+    plan: Mapping[str, Any]
+    record: Mapping[str, Any]
+    problem: str | None = None
 
 
 class Series:
@@ -98,7 +109,8 @@ class Store:
     in earlier loads;
     ``cards_known`` is the most cards that were seen at once: an agent that was started anew does not know of one that has gone.
     ``runs`` are the trainings whose recorded steps have been read; ``run`` is the one that a person chose to look at,
-    ``overlaid`` those drawn beside it. ``bench`` are the results of benchmark jobs, ``verdicts`` those of their plans, by job id.
+    ``overlaid`` those drawn beside it. ``bench`` are the results of benchmark jobs, ``verdicts`` those of their plans, by job id,
+    ``result_problems`` why one cannot be read; ``pipelines`` what is known of each pipeline, ``pipeline`` the one that is shown.
     ``last_busy`` a server's last view with work in it; ``liveness`` whether it works or hangs, where there is something to say.
     ``job_problems`` are {what the agent could not find out about jobs: why}.
     ``jobs_boot`` is when the job table was taken, ``jobs_seen`` when it came, by this machine's monotonic clock. ``old`` are the
@@ -128,6 +140,9 @@ class Store:
     overlaid: tuple[str, ...] = ()
     bench: dict[str, BenchResult] = field(default_factory=dict)
     verdicts: dict[str, BenchVerdict] = field(default_factory=dict)
+    result_problems: dict[str, str] = field(default_factory=dict)
+    pipelines: dict[str, PipelineDocs] = field(default_factory=dict)
+    pipeline: str | None = None
     job_problems: dict[str, str] = field(default_factory=dict)
     jobs_boot: float | None = None
     jobs_seen: float | None = None

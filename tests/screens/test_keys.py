@@ -20,7 +20,11 @@ from tests.screens.test_acting import TESTED
 from tests.screens.test_training import TRAINED
 
 SIZES = ((80, 24), (160, 50), (200, 50), (20, 5))
-BOUND = [action for action in ACTIONS if action.keys and action.id not in TESTED | TRAINED]
+BOUND = [
+    action
+    for action in ACTIONS
+    if action.keys and action.id not in TESTED | TRAINED and action.scope not in ("pipeline", "bench")
+]
 
 
 def table(app: EagleApp) -> Table:

@@ -10,6 +10,9 @@ from eagletui.screens.deeds import deeds_of
 from eagletui.screens.words import LIVE_STATES
 from eagletui.store import Store
 from eagletui.text import clean
+from eagletui.views.pipeline import choose_pipeline, pipeline_job
+from eagletui.views.serving import choose, is_server
+from eagletui.views.training import choose_run, current_run
 from eagletui.widgets.table import Table
 
 if TYPE_CHECKING:
@@ -30,10 +33,15 @@ class Acting(App[int]):
         """The job (a key of the table) under the cursor of the focused list, else the selected one, else the only one alive."""
         jobs = self.store.jobs
         focused = self.screen_stack[0].focused
-        if isinstance(focused, Table) and focused.name_of_rows in ("job", "server") and focused.cursor_key in jobs:
+        if isinstance(focused, Table) and focused.name_of_rows in ("job", "server", "step") and focused.cursor_key in jobs:
             return focused.cursor_key
-        if getattr(self, "page_name", "") == "log" and self.log_job in jobs:
+        page = getattr(self, "page_name", "")
+        if page == "log" and self.log_job in jobs:
             return self.log_job
+        shown = {"training": current_run, "pipeline": pipeline_job}.get(page)
+        found = shown(self.store) if shown is not None else None
+        if found is not None:
+            return found.id
         if self.store.selected in jobs:
             return self.store.selected
         alive = [key for key, job in jobs.items() if job.state in LIVE_STATES]
@@ -58,6 +66,22 @@ class Acting(App[int]):
         page = cast(Any, self).page
         if page is not None:
             page.redraw()
+
+    async def open_job(self, key: str) -> None:
+        """Show a job on the screen that shows its kind best: a pipeline's steps, a training's curves, else its log."""
+        job = self.store.jobs.get(key)
+        if job is None:
+            return
+        if job.kind == "pipeline":
+            choose_pipeline(self.store, key)
+            await self.show_page("pipeline")
+        elif job.kind == "train":
+            choose_run(self.store, key)
+            await self.show_page("training")
+        else:
+            if is_server(job):
+                choose(self.store, key)  # the screens of a server show this one from now on
+            await self.show_log(key)
 
     async def action_log(self) -> None:
         job = self._some_job("show the log of")

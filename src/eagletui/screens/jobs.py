@@ -13,7 +13,7 @@ from eagletui.screens.base import Page
 from eagletui.screens.serving import bindings
 from eagletui.screens.words import LIVE_STATES, job_progress, job_state
 from eagletui.text import MISSING, clean, duration
-from eagletui.views.serving import choose, is_server
+from eagletui.views.jobs import grouped
 from eagletui.widgets.paint import Line
 from eagletui.widgets.table import Column, Row, Table
 
@@ -36,11 +36,10 @@ class JobTable(Table):
         )
 
     def rows(self) -> Sequence[Row]:
-        jobs = sorted(self.store.jobs.items(), key=lambda item: (item[1].state not in LIVE_STATES, -item[1].started))
-        return [self._row(id_, job) for id_, job in jobs]
+        return [self._row(id_, job, depth) for id_, job, depth in grouped(self.store.jobs)]
 
-    def _row(self, id_: str, job: JobState) -> Row:
-        name, kind, state = clean(job.name, 60), clean(job.kind, 20), job_state(job)
+    def _row(self, id_: str, job: JobState, depth: int = 0) -> Row:
+        name, kind, state = "  " * depth + clean(job.name, 60), clean(job.kind, 20), job_state(job)
         spent = self._spent(job)
         began = time.strftime("%m-%d %H:%M", time.localtime(job.started))
         progress = job_progress(job, self.store)
@@ -73,7 +72,7 @@ class JobTable(Table):
 
 
 class Jobs(Page):
-    """The table of jobs; ``enter`` opens the log of one."""
+    """The table of jobs; ``enter`` opens what shows one best: pipelines, trainings and benchmarks have a screen."""
 
     scopes = ("jobs",)
     BINDINGS: ClassVar = bindings("jobs")
@@ -82,10 +81,7 @@ class Jobs(Page):
         yield JobTable(id="jobs-table")
 
     def opened(self, table: Table, key: str) -> None:
-        if key in self.store.jobs:
-            if is_server(self.store.jobs[key]):
-                choose(self.store, key)  # the screens of a server show this one from now on
-            self.app.call_later(self.app.show_log, key)  # type: ignore[attr-defined]
+        self.app.call_later(self.app.open_job, key)  # type: ignore[attr-defined]
 
     def action_remove(self) -> None:
         self.app.action_remove()  # type: ignore[attr-defined]

@@ -23,6 +23,7 @@ from eagletui.screens.words import (
     sorted_alerts,
 )
 from eagletui.text import clean, number, percent, rate, size
+from eagletui.views.jobs import grouped
 from eagletui.views.serving import worth_showing
 from eagletui.widgets.bars import gauge
 from eagletui.widgets.paint import Line, fit, padded, wrapped
@@ -113,20 +114,21 @@ class JobPanel(Panel):
 
     def lines(self, width: int) -> list[Line]:
         jobs = self.store.jobs.values()
-        running = [job for job in jobs if job.state in LIVE_STATES and job.kind != "serve"]
+        order = [(job, depth) for _, job, depth in grouped(self.store.jobs) if job.kind != "serve"]
+        running = [(job, depth) for job, depth in order if job.state in LIVE_STATES]
         told = {job.id for job in worth_showing(jobs)}
-        over = (job for job in jobs if job.state not in LIVE_STATES and job.id not in told)
+        over = [job for job in jobs if job.state not in LIVE_STATES and job.id not in told and job.parent not in self.store.jobs]
         ended = sorted(over, key=lambda job: -(job.ended or job.started))[:1]
         room = width - LABEL
-        out = [self._job(job, room) for job in [*sorted(running, key=lambda job: job.started), *ended]]
+        out = [self._job(job, room, depth) for job, depth in [*running, *((job, 0) for job in ended)]]
         if not out:
             out = [[("none has run here", "dim")]]
         return labelled("Jobs", out, width)
 
-    def _job(self, job: JobState, room: int) -> Line:
+    def _job(self, job: JobState, room: int, depth: int = 0) -> Line:
         word, style = job_state(job)
         line: Line = [
-            *padded([(clean(job.name, 40), "strong")], 16),
+            *padded([("  " * depth, ""), (clean(job.name, 40), "" if depth else "strong")], 16),
             ("  ", ""),
             *padded([(clean(job.kind, 12), "dim")], 11),
             (" ", ""),

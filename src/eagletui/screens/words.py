@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from eagletui.records import Alert, GpuSample, JobState
+from eagletui.screens.work_words import work_line
 from eagletui.store import GpuSummary, Store
 from eagletui.text import MISSING, clean, duration, gib, number, plural, watts
 from eagletui.views.adopted import holder_words, leftover_words
@@ -192,6 +193,11 @@ def job_state(job: JobState) -> Span:
     """The state of a job with its sign. An exit status of 0 is "ended", not success: only a check of the result knows."""
     if job.state == "running" and (job.health or "") in _HEALTHS:
         return _HEALTHS[job.health or ""]
+    if job.state == "exited" and job.kind != "serve":
+        if job.ok is True:
+            return ("✓ done", "good")
+        if job.ok is False:
+            return ("✗ failed" + (f" ({job.rc})" if job.rc else ""), "bad")
     if job.state == "exited":
         if job.rc is not None and job.rc < 0:
             return (f"- ended by signal {-job.rc}", "dim") if job.ended_by else (f"✗ ended by signal {-job.rc}", "bad")
@@ -211,6 +217,10 @@ def job_progress(job: JobState, store: Store) -> Line:
 def _progress(job: JobState, store: Store) -> Line:
     if job.state == "leftover":
         return [(leftover_words(store, job), "bad"), (f"   {clean(job.detail or '', 200)}", "dim")]
+    if job.work is not None and job.state in LIVE_STATES:
+        return work_line(job.work)
+    if job.outcome and job.state not in LIVE_STATES:
+        return [(clean(job.outcome, 300), "")]
     if job.first_error and job_state(job)[1] == "bad":
         return [(clean(job.first_error, 300), "")]
     phase = next((p for p in reversed(job.phases) if p.seconds is None), None)

@@ -53,11 +53,15 @@ def left_words(work: Work) -> str:
 
 
 def counter_words(counter: Counter) -> Line:
-    """``0 failed``, ``61.2 tok/s``, ``loss 3.21``; loud when it should be none and is some."""
+    """``0 failed``, ``312 tok/s``, ``loss 3.21``; loud when it should be none and is some."""
     name, unit = clean(counter.name, 24), clean(counter.unit, 12)
     value = figure(counter.value)
     loud = counter.bad and counter.value > 0
-    text = f"{name} {value} {unit}" if unit and unit != name else f"{value} {name}"
+    counted = counter.value == int(counter.value) if math.isfinite(counter.value) else False
+    if unit and unit != name:
+        text = f"{name}{':' if name[-1:].isdigit() else ''} {value} {unit}"
+    else:
+        text = f"{value} {name}" if counted or "/" in name else f"{name} {value}"
     return [("! ", "warn"), (text, "warn")] if loud else [(text, "dim" if not counter.value else "")]
 
 

@@ -226,13 +226,17 @@ def _disk(disk: Disk) -> Iterator[Sign]:
 
 def job_signs(jobs: Iterable[JobState], since: float) -> Iterator[Sign]:
     """Signs of jobs that failed: those still running, and those that ended after ``since`` (host wall time)."""
-    for job in jobs:
+    table = list(jobs)
+    names = {job.id for job in table}
+    for job in table:
         if job.ended is not None and job.ended < since:
             continue
         why = _failure(job)
+        if why and job.parent in names:
+            continue  # a step: its pipeline stops for it, and says why
         if why:
             known = known_cause(job)
-            said = known.title if known is not None else job.first_error
+            said = known.title if known is not None else job.outcome or job.first_error
             remedy = known.remedy if known is not None else "open its log (7, enter)"
             yield Sign(f"job:{job.id}", "bad", f"{job.name} {why}" + (f": {said}" if said else ""), remedy, "job")
         elif job.health == "ready" and job.detail and job.detail.startswith("does not answer"):
@@ -240,7 +244,10 @@ def job_signs(jobs: Iterable[JobState], since: float) -> Iterator[Sign]:
         if job.ended is None:
             for trouble in job.troubles:
                 subject = trouble.partition(":")[0]
-                yield Sign(f"job:{job.id}:{subject}", "warn", f"{job.name} - {trouble}", _REMEDIES.get(subject, ""), "job")
+                remedy = _REMEDIES.get(subject) or _LOOK.get(job.kind, "open its log (7, enter)")
+                if job.kind == "pipeline" and any(one.parent == job.id and one.ended is None and one.troubles for one in table):
+                    continue  # it repeats what its running step says
+                yield Sign(f"job:{job.id}:{subject}", "warn", f"{job.name} - {trouble}", remedy, "job")
 
 
 def problem_signs(problems: Mapping[str, str]) -> Iterator[Sign]:
@@ -263,7 +270,14 @@ _REMEDIES = {
 }
 
 
+_LOOK = {"serve": "", "train": "its curves are on the screen Training (6)", "benchmark": "it is on the screen Bench (8)"}
+
+
 def _failure(job: JobState) -> str | None:
+    if job.kind != "serve" and job.state == "exited" and job.ok is not None:
+        return None if job.ok else "failed"
+    if job.kind != "serve" and job.state == "exited" and job.outcome and job.ended_by is not None:
+        return None
     if job.state == "oom":
         return "was killed: out of memory"
     if job.state == "failed_to_exec":

@@ -22,6 +22,7 @@ from eagletui.watch.follow import Reader
 from eagletui.watch.leftovers import Asker, Leftovers
 from eagletui.watch.liveness import judge_all, liveness_signs
 from eagletui.watch.logs import LogTails
+from eagletui.watch.results import BENCH, PIPELINE, Results
 from eagletui.watch.servers import Servers
 from eagletui.watch.training import Trainings
 
@@ -93,6 +94,7 @@ class Watch:
         self._servers = Servers(session, store)
         self._tails = LogTails(session, store)
         self._trainings = Trainings(session, store)
+        self._results = Results(session, store)
         self._leftovers = Leftovers(session, store, clock)
         self._alarms = Alarms(store, clock, patience=patience)
         self._ends: dict[str, Callable[[], Awaitable[None]]] = {}
@@ -129,6 +131,7 @@ class Watch:
         await self._tails.stop()
         await self._leftovers.stop()
         await self._trainings.stop()
+        await self._results.stop()
         ends, self._ends = list(self._ends.values()), {}
         await asyncio.gather(*(_quietly(end) for end in ends))
 
@@ -136,10 +139,14 @@ class Watch:
         """A screen begins or ends to show ``topic``; its lookers are counted.
 
         ``processes``: the table is sampled more often. ``traffic``: the PCIe traffic of cards that have to be asked for it one by
-        one comes with each sample. ``log:JOB``: the newest lines of that job's log come to ``store.tails``.
+        one comes with each sample. ``log:JOB``: the newest lines of that job's log come to ``store.tails``. ``training:JOB``: its
+        recorded steps come to ``store.runs``. ``results``: what benchmarks found. ``pipeline:JOB``: the record of that pipeline.
         """
         if topic.startswith("log:"):
             self._tails.look(topic[4:], on)
+            return
+        if topic == BENCH or topic.startswith(PIPELINE):
+            self._results.look(topic, on)
             return
         if topic.startswith("training:"):
             self._trainings.look(topic[9:], on)
@@ -320,6 +327,7 @@ class Watch:
         if name == "jobs":
             self._servers.update(self.store.jobs.values(), push.boot)
             self._trainings.update(self.store.jobs.values())
+            self._results.update(self.store.jobs.values())
             self._leftovers.update(self.store.jobs)
             self._tell_ready()
             judge_all(self.store, self._clock())
