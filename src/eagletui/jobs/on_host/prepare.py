@@ -91,34 +91,35 @@ class Preparation:
         files = data_files(self._settings)
         self._teller.stage("reading what the data are")
         inputs = inputs_of(self._settings, files)
-        if self._claim(inputs):
-            made = self._made_before()
-            if made is not None:
-                self._teller.note("the dataset is there already, of the same data")
-                return made
+        there, held = self._claim(inputs)
+        try:
+            return (self._made_before() if there else None) or self._make(files)
+        finally:
+            os.close(held)
+
+    def _make(self, files: List[str]) -> Dict[str, Any]:
         self._clear()
         os.mkdir(self._making)
         rows = self._rows(files)
         self._run(rows)
-        held = self._check(rows)
-        made = self._summary(rows, held)
+        made = self._summary(rows, self._check(rows))
         self._publish(made)
         return made
 
-    def _claim(self, inputs: Mapping[str, Any]) -> bool:
+    def _claim(self, inputs: Mapping[str, Any]) -> Tuple[bool, int]:
+        """Whether it was begun before, and the descriptor that holds OUTPUT. Raises `Stop`."""
         try:
             try:
                 there = claim(self._output, "prepare", inputs, "eagletui")
             except NotOurs:
                 if not self._settings["overwrite"] or not self._of_ours():
                     raise
-                self._held = hold(self._output)
-                self._teller.note("%s was made of other data: made anew" % self._output)
+                held = hold(self._output)
+                self._teller.note("%s was made of other data or settings: made anew" % self._output)
                 self._clear()
                 os.unlink(os.path.join(self._output, NAME))
-                return claim(self._output, "prepare", inputs, "eagletui")
-            self._held = hold(self._output)
-            return there
+                return claim(self._output, "prepare", inputs, "eagletui"), held
+            return there, hold(self._output)
         except (NotOurs, HeldByOther) as error:
             raise Stop(str(error) + " (overwrite = true makes it anew)" * self._of_ours(), 2) from None
 
@@ -146,6 +147,8 @@ class Preparation:
             self._teller.note("the dataset that is there is made anew: %s" % error)
             return None
         same = (held.rows, held.tokens, held.trained) == (made.get("rows"), made.get("tokens"), made.get("valid_tokens"))
+        if same:
+            self._teller.note("the dataset is there already, of the same data")
         return made if same else None
 
     # ------------------------------------------------------------------------------------------------------- the rows
