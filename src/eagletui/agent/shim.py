@@ -431,11 +431,12 @@ class Shim(Served, Boxed, Worked):
         if self._f.get("detail") and not killed and str(self._f["detail"]).startswith(_LEFT):
             self._f["detail"] = self._over_why
         self._f.update(log_size=self._tail.size, log_floor=self._tail.floor or None)
-        self._f.update(log=self._tail.place(), troubles=self._troubles())
+        self._f["log"] = self._tail.place()
         if str(self._f["log"]).startswith("/proc/"):
             self._f["log"] = None  # deleted: it goes with us
         if not self._judge(killed):
             return
+        self._f["troubles"] = self._troubles()
         self._write_state(sync=True)
         self._loop.stop()
 
