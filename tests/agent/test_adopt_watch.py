@@ -296,6 +296,17 @@ def test_when_nobody_looks_nothing_is_left_running(servers: Servers, looks: Call
     assert not os.path.exists(server["samples"])
 
 
+def test_whoever_has_looked_by_a_request_sees_it_in_the_stream_at_once(
+    servers: Servers, look: Look, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look.until(lambda doc: True)
+    monkeypatch.setattr(observer, "LOOK_EVERY", 3600.0)
+    look.source._observer._due = float("inf")  # type: ignore[attr-defined]
+    process = servers.start(servers.argv())
+    until(lambda: any(found.main is not None and found.main[0] == process.pid for found in adopt.look().values()))
+    servers.note(look.server(pid=process.pid))
+
+
 def test_a_page_that_is_no_metrics_page_is_told(servers: Servers, look: Look, tmp_path: Path) -> None:
     page = tmp_path / "page"
     page.write_bytes(b"")

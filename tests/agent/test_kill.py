@@ -399,3 +399,10 @@ def test_a_server_that_ends_unasked_has_failed_whatever_its_status(jobs: Jobs, n
     status = "ended by SIGKILL" if number == signal.SIGKILL else "exit status 0"
     assert over["rc"] == (-9 if number == signal.SIGKILL else 0)
     assert over["detail"] == "ended after it was ready, though nobody here asked for it: " + status
+
+
+def test_what_all_containers_of_a_user_share_is_no_leftover_of_one(tmp_path: Path) -> None:
+    info = os.stat(sys.executable)  # any regular file
+    assert leftovers._may_be_left("/dev/shm/anything", info, leftovers.USED)
+    for name in ("libpod_lock", "libpod_rootless_lock_1000"):
+        assert not leftovers._may_be_left(f"/dev/shm/{name}", info, leftovers.USED)

@@ -27,6 +27,8 @@ _SOCKET_NAMES = re.compile(r"([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0
 _TEMPORARY = re.compile(r"tmp[a-z0-9_]{8}$")  # Python's tempfile: anybody's, so only what a member was seen to use
 # what prometheus_client counts in, a file for each process, in a temporary directory that SGLang makes for them
 _COUNTS = re.compile(r"(?:counter|histogram|summary|gauge_[a-z]+)_[0-9]+\.db$")
+# what all containers of a user share: it is in use while any of them runs, and podman is lost without it
+_SHARED = re.compile(r"libpod_(?:rootless_)?lock")
 USED, SINCE = "used", "since"
 Number = Tuple[int, int]
 """(device, inode)."""
@@ -126,7 +128,7 @@ def note(pids: Iterable[int], where: Iterable[str] = PLACES) -> Dict[str, Number
 def _may_be_left(path: str, info: os.stat_result, why: str) -> bool:
     """Whether a file there is of a kind that engines leave, judged by its name and nature."""
     socket = stat.S_ISSOCK(info.st_mode)
-    if not socket and not stat.S_ISREG(info.st_mode):
+    if (not socket and not stat.S_ISREG(info.st_mode)) or _SHARED.match(os.path.basename(path)):
         return False
     if engine_name(path, socket):
         return True

@@ -63,12 +63,16 @@ class SshTransport:
     def write(self, data: bytes) -> None:
         try:
             self._process.stdin.write(data)
+        except BrokenPipeError:
+            pass  # what runs there has ended, the connection has not: read() ends, and the exit status says why
         except (OSError, asyncssh.Error) as error:
             self._lost = str(error)  # read() ends as well, and the link asks for the reason
 
     async def drain(self) -> None:
         try:
             await self._process.stdin.drain()
+        except BrokenPipeError:
+            pass  # as above
         except (OSError, asyncssh.Error) as error:
             self._lost = str(error)  # as above
 

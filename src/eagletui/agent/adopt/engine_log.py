@@ -35,6 +35,7 @@ class EngineSource(ToldSource):
         super().__init__(loop, name, CAP, sink)
         self._holder = holder
         self._since = "%d" % int(started)
+        self._started = (int(started), int(started % 1.0 * 1e9))
         self._last: Optional[bytes] = None  # the stamp read last, and how many lines bore it
         self._same = self._skip = 0
         self._resuming: Optional[Tuple[int, int]] = None
@@ -77,6 +78,8 @@ class EngineSource(ToldSource):
             del self._said[:-3]
             return b""
         stamp = match.group(1)
+        if self._last is None and moment(stamp) < self._started:
+            return b""  # of an earlier run of the container, in the same second
         if self._resuming is not None:
             at, before = moment(stamp), self._resuming
             if at < before or (at == before and self._skip):

@@ -47,16 +47,18 @@ class Group(NamedTuple):
 
 
 class Finder:
-    """`look` for all of it at once, or `turns` for a slice of the work at each step."""
+    """`look` for all of it at once, or `turns` for a slice of the work at each step. ``asked`` counts the calls of `look`."""
 
     def __init__(self) -> None:
         self._table: Dict[int, Stat] = {}
         self._titles: Dict[Key, Title] = {}
         self._whole = float("-inf")
+        self.asked = 0
         self._owner: Dict[Key, Key] = {}  # member -> the key of the group it was last seen in
 
     def look(self) -> List[Group]:
         """The servers now; costs about 25 us per process of the host when called for the first time."""
+        self.asked += 1
         for _ in self.turns():
             pass
         return self.groups()

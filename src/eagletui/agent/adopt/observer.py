@@ -34,6 +34,7 @@ class Observer:
         self._turns: Optional[Iterator[None]] = None
         self._timer: Optional[Timer] = None
         self._due = float("-inf")
+        self._asked = self._finder.asked
         self.complete = False
         self.problems: Dict[str, str] = {}
         self.on_first: Callable[[], None] = lambda: None
@@ -50,6 +51,8 @@ class Observer:
                 self._due = now  # not at the next look: whoever has just ended it wants to see that
             if one.over is not None and now - one.over > KEPT:
                 self._forget(one.found.id)
+        if self._finder.asked != self._asked:
+            self._asked, self._due = self._finder.asked, now  # something was started or ended here: whoever did that awaits it
         if self._turns is None and now >= self._due:
             self._turns = self._finder.turns()
             self._step(True)

@@ -35,6 +35,8 @@ PORT_EVERY = 3.0
 WARM = 30.0
 """Seconds of listening after which SGLang's first request is over."""
 MEMBERS_EVERY = 2.0
+CLOCKS = 0.05
+"""Seconds by which a process's start may seem later than its first line: it is told in ticks, and by another clock."""
 LAST_WORDS = 10.0
 """Seconds after its end in which a log may still bring what it had said: the journal and a container's engine take a while."""
 _ANYWHERE = ("0.0.0.0", "::", "")  # noqa: S104 - compared, not bound
@@ -123,7 +125,7 @@ class Watched(Owner):
     def _holder_started(self) -> float:
         """When the oldest process of the container began: its engine's log may hold earlier runs."""
         oldest = min([start for _, start in self.found.members], default=0)
-        return self.found.started - self.found.started_boot + oldest / procfs.CLOCK_TICKS - 1.0
+        return self.found.started - self.found.started_boot + oldest / procfs.CLOCK_TICKS - CLOCKS
 
     def _inspect(self) -> None:
         holder = self.found.holder
