@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import struct
 import subprocess
 import sys
@@ -181,3 +182,44 @@ def test_arguments_in_strange_shapes_are_read_without_an_error() -> None:
     assert launch_of({}).known is False
     assert launch_of({"argv": [""], "env": None, "gpus": None}).engine == "vllm"
     assert os.fspath(asked.cwd) == "/"
+
+
+@pytest.mark.parametrize("name", ["vllm-0.18.1-py3.11.egg-info", "vllm-0.18.1.egg-info"])
+def test_older_metadata_is_read(name: str, tmp_path: Path) -> None:
+    root = world.vllm(tmp_path / "venv", "0.18.1", families=None, kimi=True)
+    site = root / "lib/python3.11/site-packages"
+    (site / "vllm/_version.py").unlink()
+    (site / "vllm-0.18.1.dist-info").rename(site / name)
+    (site / "torch-2.10.0.dist-info").rename(site / "torch-2.10.0-py3.11.egg-info")
+    found = find(f"{root}/bin/vllm", root)
+    assert (found["version"], found["dist"], found["packages"]) == ("0.18.1", "vllm", {"torch": "2.10.0", "tiktoken": "0.9.0"})
+
+
+def test_the_finder_of_an_editable_installation_and_metadata_beside_its_source(tmp_path: Path) -> None:
+    root = world.vllm(tmp_path / "venv", "0.18.1", families=None, kimi=True)
+    site = root / "lib/python3.11/site-packages"
+    source = tmp_path / "src" / "vllm"
+    source.parent.mkdir()
+    (site / "vllm").rename(source)
+    (source / "_version.py").unlink()
+    shutil.rmtree(site / "vllm-0.18.1.dist-info")
+    finder = site / "__editable___vllm_0_18_1_finder.py"
+    finder.write_text("MAPPING: dict[str, str] = {'other': '/x', 'vllm': '/nowhere/vllm'}\n")
+    assert find(f"{root}/bin/vllm", root)["missing"] is True, "what it leads to is not there"
+    finder.write_text(f"MAPPING: dict[str, str] = {{'other': '/x', 'vllm': '{source}'}}\nNAMESPACES = {{}}\n")
+    found = find(f"{root}/bin/vllm", root)
+    assert (found["package"], found["editable"]) == (str(source), True)
+    assert "version" not in found
+    (source.parent / "vllm.egg-info").mkdir()
+    (source.parent / "vllm.egg-info" / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: vllm\nVersion: 0.18.1\n")
+    (site / "easy-install.pth").write_text(f"{source.parent}\n")
+    assert find(f"{root}/bin/vllm", root)["version"] == "0.18.1"
+
+
+def test_a_python_whose_packages_cannot_be_found_is_not_called_empty(tmp_path: Path) -> None:
+    root = world.vllm(tmp_path / "venv", "0.18.1", families=None, kimi=True)
+    (root / "lib").rename(root / "elsewhere")
+    found = find(f"{root}/bin/vllm", root)
+    assert "missing" not in found
+    assert found["where"] == "unseen"
+    assert "cannot be told" in str(found["problem"])

