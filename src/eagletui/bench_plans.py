@@ -112,7 +112,7 @@ class Plan:
 
 def read_plan(path: Path, profiles: Mapping[str, Profile], synthetic: bool = False, changes: Sequence[str] = ()) -> Plan:
     """The plan at ``path``; ``profiles`` are the host's, ``changes`` KEY=VALUE. Raises `BadPlan` with all that is wrong."""
-    text, unreadable = read_text(path)
+    text, unreadable = read_text(path.expanduser())
     if text is None:
         raise BadPlan([unreadable] if unreadable else [])
     return parse_plan(text, path, profiles, synthetic, changes)

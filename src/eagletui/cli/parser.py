@@ -243,12 +243,45 @@ def _diagnose(parser: argparse.ArgumentParser) -> None:
     _reaching(parser)
 
 
+def _bench(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "action",
+        metavar="ACTION",
+        choices=("run", "list", "report", "compare"),
+        help="`run` TARGET PLAN measures, `list` TARGET tells what was, `report` RESULT shows one, `compare` A B shows two",
+    )
+    parser.add_argument(
+        "words", metavar="ARG", nargs="+",
+        help="what the action takes: TARGET is the host, PLAN a plan's file; RESULT, A and B are a result.json, a verdict.json or"
+        " the output of a plan, on this machine or, with --on, of a host, where a job's id or name will do",
+    )  # fmt: skip
+    parser.add_argument("--on", metavar="TARGET", help="the host that RESULT, A and B lie on")
+    parser.add_argument(
+        "--synthetic",
+        action="store_true",
+        help="with `run`: act acceptance out, to know what a drafter needs before any training",
+    )
+    parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="with `run`: change the plan; repeatable")
+    parser.add_argument("--wait", action="store_true", help="with `run`: follow it to its end, and print the report")
+    parser.add_argument("--dry-run", action="store_true", help="with `run`: print what would be done, and start nothing")
+    parser.add_argument("--force", action="store_true", help="with `run`: although others use its cards")
+    parser.add_argument("--md", metavar="FILE", help="with `report`: write it as Markdown, with plots")
+    parser.add_argument("--csv", action="store_true", help="print comma-separated values instead of text")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
+    parser.add_argument(
+        "--noise", metavar="PERCENT", type=float, default=3.0,
+        help="with `compare`: what is slower by less is no regression, whatever its interval says (3)",
+    )  # fmt: skip
+    _reaching(parser)
+
+
 VERBS = (
     Verb("connect", "open the dashboard of a host", "eagletui.cli.connect", _connect),
     Verb("status", "print one snapshot: GPUs, host, servers, jobs, alerts", "eagletui.cli.status", _with_json),
     Verb("preflight", "tell what would stop a launch, before it is tried", "eagletui.cli.preflight", _preflight),
     Verb("launch", "start a server from a profile", "eagletui.cli.launch", _launch),
     Verb("run", "start a job from a job file: download, train, benchmark ...", "eagletui.cli.run", _run),
+    Verb("bench", "measure whether a drafter pays on a host: run a plan, list, report, compare", "eagletui.cli.bench", _bench),
     Verb("jobs", "list what runs on a host, and what ran", "eagletui.cli.jobs", _with_json),
     Verb("logs", "print the end of a job's log, and follow it", "eagletui.cli.logs", _logs),
     Verb("kill", "end a job, and prove that ports and memory are free again", "eagletui.cli.jobs", _kill),

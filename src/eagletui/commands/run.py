@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from eagletui.jobs.kinds import kind
 from eagletui.pipelines import cards_used, compile_pipeline
 from eagletui.profile_launch import NoSuchCards, card_env, cards_of
 from eagletui.profiles import load_profiles
-from eagletui.records import JobState
+from eagletui.records import GpuSample, JobState
 
 JUDGE_SECONDS = 20.0
 """How long the supervisor of a job that has ended may take to look at its result, before the end is told without that."""
@@ -75,16 +75,21 @@ async def plan_run(desk: Desk, file: JobFile) -> RunPlan:
         raise HostError("job file", f"{file.source}: {why}", "see docs/jobs.md", kind="config") from None
     if chosen is not None and wanted != "all":
         spec["env"] = {**card_env(chosen, uuids), **spec["env"]}
+    return await planned(desk, file, spec, cards)
+
+
+async def planned(desk: Desk, file: JobFile, spec: dict[str, Any], cards: Sequence[GpuSample]) -> RunPlan:
+    """What is to be known before the job of ``spec``, made from ``file``, is started; ``cards`` are the host's."""
     secrets = tuple(spec.get("secrets") or ())
     ahead = await prospect(desk)
-    busy = busy_cards(cards, cards_used(spec) if chained else spec.get("gpus") or ())
+    busy = busy_cards(cards, cards_used(spec) if file.kind == PIPELINE else spec.get("gpus") or ())
     named = [name for name in spec["env"] if secret_name(name)]
     warnings = [f'{", ".join(named)} stands in [env] of {file.source}: put the name into "secrets" instead'] if named else []
     if redact_argv(spec["argv"]) != list(spec["argv"]):
         warnings.append("a key stands on the command line, where everybody on the host can read it")
     return RunPlan(
         file,
-        job,
+        spec["id"],
         spec,
         kind(file.kind).title(spec),
         tuple(redact_argv(spec["argv"])),
@@ -124,4 +129,4 @@ async def wait_over(desk: Desk, job: str, on_change: Callable[[JobState], None])
     return await wait_until(desk, job, on_change, over)
 
 
-__all__ = ["BadJobFile", "RunPlan", "job_file", "plan_run", "run_job", "wait_over"]
+__all__ = ["BadJobFile", "RunPlan", "job_file", "plan_run", "planned", "run_job", "wait_over"]
