@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from collections.abc import Iterator
@@ -32,6 +31,8 @@ def test_steps_run_once_and_in_order_and_are_skipped_when_done(pipes: Pipelines)
     assert state["work"] == {"done": 2, "total": 2, "unit": "steps", "counters": [], "stage": "step 2 of 2: two"}
     assert [pipes.starts(name) for name in ("one", "two")] == [1, 1]
     record = pipes.record()
+    assert {"version", "job", "name", "state", "started", "ended", "steps", "servers", "why", "born", "wall"} <= set(record)
+    assert os.stat(pipes.dir / "pipeline.json").st_mode & 0o777 == 0o600
     assert record["state"] == "done"
     assert [entry["state"] for entry in record["steps"]] == ["done", "done"]
     assert record["steps"][0]["figures"]["rows"] == 3
@@ -43,19 +44,15 @@ def test_steps_run_once_and_in_order_and_are_skipped_when_done(pipes: Pipelines)
     assert "step 1 of 2: one (command): done before" in pipes.log(again)
 
 
-def test_what_is_gone_or_changed_is_made_again_with_all_that_builds_on_it(pipes: Pipelines) -> None:
+def test_what_is_gone_is_made_again_with_what_it_is_made_from(pipes: Pipelines) -> None:
     steps = [pipes.step("one"), pipes.step("two", needs=["one"]), pipes.step("three")]
     pipes.over(pipes.run(steps))
     (pipes.made / "one.rows").unlink()
+    (pipes.made / "two.rows").unlink()
     job = pipes.run(steps)
     assert pipes.over(job)["ok"] is True
     assert [pipes.starts(name) for name in ("one", "two", "three")] == [2, 2, 1]
-    assert "one.rows is not there any more" in pipes.log(job)
-    steps[2] = pipes.step("three", rows=5)
-    job = pipes.run(steps)
-    assert pipes.over(job)["ok"] is True
-    assert [pipes.starts(name) for name in ("one", "two", "three")] == [2, 2, 2]
-    assert len(pipes.rows("three")) == 5
+    assert "two.rows is not there any more" in pipes.log(job)
 
 
 def test_a_failed_step_stops_it_and_the_next_run_goes_on_there(pipes: Pipelines) -> None:
@@ -86,11 +83,6 @@ def test_a_gate_stops_it_in_words_and_another_bound_lets_it_pass_without_a_secon
     job = pipes.run(steps(2))
     assert pipes.over(job)["ok"] is True, pipes.log(job)
     assert (pipes.starts("one"), pipes.starts("two")) == (1, 1)
-
-
-def test_a_figure_that_is_not_there_is_no_passed_gate(pipes: Pipelines) -> None:
-    job = pipes.run([pipes.step("one", gates=[{"key": "speed", "least": 1}])])
-    assert "speed is not among the figures of its result (bad, rows" in pipes.over(job)["outcome"]
 
 
 def test_an_output_that_was_not_made_is_told(pipes: Pipelines) -> None:
@@ -205,12 +197,15 @@ def test_a_killed_pipeline_ends_its_step_and_its_servers_and_nothing_else(pipes:
     assert len(pipes.rows("one")) == 3
 
 
-def test_a_kill_at_once_takes_all_of_it_along_too(pipes: Pipelines) -> None:
+def test_a_kill_at_once_takes_all_of_it_along_too_also_without_a_supervisor(pipes: Pipelines) -> None:
     (pipes.made / "one.hold").touch()
     job = pipes.run([pipes.step("one", server="target")], {"target": pipes.server("--ignore-term")})
     pipes.until(lambda: pipes.rows("one"), "step one works")
     step, server = pipes.entry("one")["job"], pipes.record()["servers"]["target"]["job"]
+    state = pipes.jobs.state(job)
+    signal_process(state["shim_pid"], state["shim_start"], signal.SIGKILL)
     answer = pipes.jobs.kill(job, now=True)
+    assert answer["by"] == "helper"
     assert answer["result"]["remaining"] == []
     assert not pipes.jobs.members(step)
     assert not pipes.jobs.members(server)
@@ -283,10 +278,3 @@ def test_a_record_that_is_damaged_is_never_overwritten(pipes: Pipelines) -> None
     state = pipes.over(pipes.run([pipes.step("one")]))
     assert "pipeline.json is damaged" in state["outcome"]
     assert (pipes.dir / "pipeline.json").read_text() == "{"
-
-
-def test_the_record_is_json_that_others_may_read(pipes: Pipelines) -> None:
-    pipes.over(pipes.run([pipes.step("one")]))
-    record = json.loads((pipes.dir / "pipeline.json").read_text())
-    assert {"version", "job", "name", "state", "started", "ended", "steps", "servers", "why", "born", "wall"} <= set(record)
-    assert os.stat(pipes.dir / "pipeline.json").st_mode & 0o777 == 0o600
