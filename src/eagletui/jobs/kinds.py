@@ -11,11 +11,14 @@ _HOMES: Dict[str, Tuple[str, str]] = {
     "benchmark": ("eagletui.jobs.benchmark", "Benchmark"),
     "build": ("eagletui.jobs.build", "Build"),
     "command": ("eagletui.jobs.command", "Command"),
+    "convert": ("eagletui.jobs.convert", "Convert"),
     "download": ("eagletui.jobs.download", "Download"),
+    "extract": ("eagletui.jobs.extract", "Extract"),
     "pipeline": ("eagletui.jobs.pipeline", "Pipeline"),
     "prepare": ("eagletui.jobs.prepare", "Prepare"),
     "serve": ("eagletui.jobs.serve", "Serve"),
     "synthesise": ("eagletui.jobs.synthesise", "Synthesise"),
+    "train": ("eagletui.jobs.train", "Train"),
     "verdict": ("eagletui.jobs.verdict", "Verdict"),
 }
 

@@ -71,27 +71,32 @@ def read_piece(path: str, tensor: Tensor, first: int = 0, count: int = -1) -> by
     return data
 
 
-def folder_headers(path: str) -> Dict[str, Tensor]:
-    """All tensors of a model's folder, from ``model.safetensors`` or all files that its index names. Raises `BadTensors`.
+def folder_files(path: str) -> Dict[str, Tuple[str, Tensor]]:
+    """All tensors of a model's folder and the file each is in: ``model.safetensors``, or all files that its index names.
 
-    Offsets are those in each tensor's own file.
+    Offsets are those in a tensor's own file. Raises `BadTensors`.
     """
     index = os.path.join(path, "model.safetensors.index.json")
     try:
         with open(index, "rb") as file:
             names = json.load(file)["weight_map"]
-        out: Dict[str, Tensor] = {}
-        for name in sorted(set(names.values())):
-            out.update(read_header(os.path.join(path, str(name))))
-        missing = sorted(set(names) - set(out))
-        if missing:
-            raise BadTensors("%s names tensors that are in no file: %s" % (index, ", ".join(missing[:3])))
-        return out
+        files = sorted({str(name) for name in names.values()})
     except FileNotFoundError:
-        return read_header(os.path.join(path, "model.safetensors"))
+        names, files = {}, ["model.safetensors"]
     except OSError as error:
         raise BadTensors("%s cannot be read (%s)" % (index, error.strerror)) from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        if isinstance(error, BadTensors):
-            raise
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise BadTensors("%s is damaged" % index) from None
+    out: Dict[str, Tuple[str, Tensor]] = {}
+    for name in files:
+        place = os.path.join(path, name)
+        out.update({key: (place, tensor) for key, tensor in read_header(place).items()})
+    missing = sorted(set(names) - set(out))
+    if missing:
+        raise BadTensors("%s names tensors that are in no file: %s" % (index, ", ".join(missing[:3])))
+    return out
+
+
+def folder_headers(path: str) -> Dict[str, Tensor]:
+    """The tensors of a model's folder by name. Raises `BadTensors`."""
+    return {name: tensor for name, (_, tensor) in folder_files(path).items()}
