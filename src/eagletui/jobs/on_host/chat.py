@@ -56,8 +56,10 @@ class Chat:
     def __init__(self, endpoint: str, key: Optional[str], seconds: float) -> None:
         self.endpoint = endpoint.rstrip("/")
         self.root = self.endpoint[: -len("/v1")] if self.endpoint.endswith("/v1") else self.endpoint
-        # a proxy of the environment leads nowhere on this machine's own addresses
-        http = openai.DefaultAsyncHttpxClient(trust_env=urlsplit(endpoint).hostname not in _LOCAL)
+        place = urlsplit(endpoint)
+        # a proxy of the environment leads nowhere on this machine's own addresses; certificates take a while to load, and
+        # without TLS nobody looks at them
+        http = openai.DefaultAsyncHttpxClient(trust_env=place.hostname not in _LOCAL, verify=place.scheme != "http")
         timeout = openai.Timeout(seconds, connect=CONNECT_SECONDS)
         # an engine without a key takes any, but the client wants one
         self._client = openai.AsyncOpenAI(
