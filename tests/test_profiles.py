@@ -262,6 +262,19 @@ def test_the_lab_is_there_only_when_built_and_only_here(tmp_path: Path) -> None:
     assert "lab-eagle3" not in load_profiles("gpu-host", lab=lab)[0]
 
 
+def test_the_last_good_profile_is_remembered_without_its_keys(home: Path) -> None:
+    profile = Profile("a", "vllm", "/m", args=("--api-key", "sk-1", "-x"), env={"MY_TOKEN": "t-1", "PLAIN": "p"})
+    remember_good("h", profile)
+    assert not [path for path in home.rglob("*") if path.is_file() and any(key in path.read_text() for key in ("sk-1", "t-1"))]
+    alone = last_good("h", "a")
+    assert alone is not None
+    assert (alone.args, alone.env) == (("--api-key", "***", "-x"), {"PLAIN": "p"})
+    save_profile(profile, "h")
+    again = last_good("h", "a")
+    assert again is not None
+    assert (again.args, again.env) == (profile.args, profile.env)
+
+
 def test_the_last_good_profile_is_remembered_by_host(home: Path) -> None:
     profile = Profile("a", "vllm", "/m", args=("--x",))
     assert last_good("h", "a") is None

@@ -33,6 +33,7 @@ from eagletui.config import Notice, line_of, read_text, read_toml
 from eagletui.labparts.paths import Lab, find_lab
 from eagletui.paths import assets_path, config_dir, state_dir
 from eagletui.profile_values import CHECKS, Wrong, name_word
+from eagletui.records.redact import HIDDEN, redact_argv, redact_env, with_keys
 
 HERE = ("local", "localhost")
 """The names of a host that mean this machine: only there the lab's profiles can run."""
@@ -321,12 +322,25 @@ def _remembered(host: str, name: str) -> Path:
 
 
 def remember_good(host: str, profile: Profile) -> None:
-    """Keep ``profile`` as the last of its name that reached ready on ``host``. Raises `OSError` when it cannot be written."""
-    _write(_remembered(host, profile.name), to_toml(profile))
+    """Keep ``profile`` as the last of its name that reached ready on ``host``, without its keys. Raises `OSError` when it cannot
+    be written."""
+    args, options = (tuple(redact_argv(words)) for words in (profile.args, profile.container_args))
+    hidden = replace(profile, args=args, container_args=options, env=redact_env(profile.env))
+    _write(_remembered(host, profile.name), to_toml(hidden))
 
 
 def last_good(host: str, name: str) -> Profile | None:
-    """The profile ``name`` as it was when a server launched from it on ``host`` last reached ready, or None."""
+    """The profile ``name`` as it was when a server launched from it on ``host`` last reached ready, or None.
+
+    Its keys are those of the profile as it is now; where that has none they stay hidden among the arguments, and are left out
+    of the environment.
+    """
     path = _remembered(host, name)
     profile, _ = _read(path) if path.is_file() else (None, [])
-    return replace(profile, name=name) if profile else None  # an unreadable memory is as good as none
+    if profile is None:
+        return None  # an unreadable memory is as good as none
+    now = load_profiles(host)[0].get(name) or Profile(name, profile.engine, profile.model)
+    args, options = with_keys(profile.args, now.args), with_keys(profile.container_args, now.container_args)
+    env = {key: now.env.get(key, value) if value == HIDDEN else value for key, value in profile.env.items()}
+    env = {key: value for key, value in env.items() if value != HIDDEN}
+    return replace(profile, name=name, args=args, container_args=options, env=env)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eagletui.jobs.base import redact_argv
+from eagletui.jobs.hidden import key_by_environment
 from eagletui.profile_launch import command_of
 from eagletui.profiles import Profile, last_good, load_profiles, remember_good
 from eagletui.records import JobState
@@ -30,4 +31,5 @@ def _unchanged(place: str, job: JobState) -> Profile | None:
         command = command_of(replace(profile, gpus=None))
     except ValueError:
         return None  # it gives no command any more: it was changed since
-    return profile if tuple(redact_argv(command.argv)) == job.command else None
+    argv = key_by_environment(profile.engine, command.argv, {})
+    return profile if tuple(redact_argv(argv)) == job.command else None

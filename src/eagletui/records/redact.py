@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Dict, List, Mapping, Sequence
+from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
 
 HIDDEN = "***"
 _SECRET_NAME = re.compile(
@@ -41,3 +41,30 @@ def redact_argv(argv: Sequence[str]) -> List[str]:
             out.append(part)
             hide, many = True, match.group(2).lower() in ("api-key", "api_key")
     return out
+
+
+def keys_of(words: Sequence[str]) -> Iterator[Tuple[int, str, str]]:
+    """The keys among arguments: (which word, the flag it belongs to, the key itself)."""
+    flag = ""
+    for number, (word, shown) in enumerate(zip(words, redact_argv(words))):
+        if shown == HIDDEN:
+            yield number, flag, word
+        elif shown.endswith("=" + HIDDEN):
+            start = len(shown) - len(HIDDEN)
+            yield number, word[:start], word[start:]
+        elif word.startswith("-"):
+            flag = word
+
+
+def with_keys(words: Sequence[str], before: Sequence[str]) -> Tuple[str, ...]:
+    """The words with the keys of ``before`` where they are hidden: behind a flag the first for the first, and so on."""
+    known: Dict[str, List[str]] = {}
+    for _, flag, key in keys_of(before):
+        known.setdefault(flag, []).append(key)
+    out = list(words)
+    for number, flag, key in keys_of(words):
+        was = known.get(flag, [])
+        if key == HIDDEN and was:
+            out[number] = words[number][: -len(HIDDEN)] + was[0]
+        del was[:1]
+    return tuple(out)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from eagletui.profile_values import VARIABLE
 from eagletui.profiles import Profile, parse_profile, to_toml
-from eagletui.records.redact import HIDDEN, redact_argv, redact_env
+from eagletui.records.redact import HIDDEN, keys_of, redact_argv, redact_env, with_keys
 
 
 class FormField(NamedTuple):
@@ -100,8 +100,8 @@ def profile_of(profile: Profile, texts: Mapping[str, str]) -> tuple[Profile | No
         except ValueError as error:
             problems[name] = f"the quotes do not match: {str(error).lower()}"
     for name in _WORDS:
-        values[name] = full = _unhidden(words.get(name, ()), getattr(profile, name))
-        if any(key == HIDDEN for _, _, key in _keys(full)):
+        values[name] = full = with_keys(words.get(name, ()), getattr(profile, name))
+        if any(key == HIDDEN for _, _, key in keys_of(full)):
             problems[name] = f"{HIDDEN} hides no key here: write the key"
     try:
         values["graces"] = tuple(_seconds(word) for word in texts["graces"].split()) or None
@@ -133,33 +133,6 @@ def profile_of(profile: Profile, texts: Mapping[str, str]) -> tuple[Profile | No
         what = f"{notice.what}: {notice.remedy}" if notice.remedy else notice.what
         problems[key[1] if key is not None and key[1] in names else ""] = what
     return (replace(made, source=profile.source), {}) if made is not None else (None, problems)
-
-
-def _keys(words: Sequence[str]) -> Iterator[tuple[int, str, str]]:
-    """The keys among arguments: (which word, the flag it belongs to, the key itself)."""
-    flag = ""
-    for number, (word, shown) in enumerate(zip(words, redact_argv(words), strict=True)):
-        if shown == HIDDEN:
-            yield number, flag, word
-        elif shown.endswith("=" + HIDDEN):
-            start = len(shown) - len(HIDDEN)
-            yield number, word[:start], word[start:]
-        elif word.startswith("-"):
-            flag = word
-
-
-def _unhidden(words: Sequence[str], before: Sequence[str]) -> tuple[str, ...]:
-    """The words with the keys of ``before`` where the form hides them: behind a flag the first for the first, and so on."""
-    known: dict[str, list[str]] = {}
-    for _, flag, key in _keys(before):
-        known.setdefault(flag, []).append(key)
-    out = list(words)
-    for number, flag, key in _keys(words):
-        was = known.get(flag, [])
-        if key == HIDDEN and was:
-            out[number] = words[number][: -len(HIDDEN)] + was[0]
-        del was[:1]
-    return tuple(out)
 
 
 def _seconds(word: str) -> float:
