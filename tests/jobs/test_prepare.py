@@ -200,7 +200,7 @@ def test_text_needs_a_server_and_then_all_of_it_arrives(tmp_path: Path) -> None:
     settings = settings_for(tmp_path, rows)
     with pytest.raises(Stop, match="a vLLM server of the model has to render them"):
         run(settings)
-    made = run({**settings, "render_endpoint": "http://127.0.0.1:9"})
+    made = run({**settings, "endpoint": "http://127.0.0.1:9/v1"})
     assert (made["rows"], made["tokens"]) == (1, len("qanswhy"))
 
 

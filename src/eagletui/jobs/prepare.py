@@ -7,7 +7,7 @@ import os
 from typing import Any, Dict, Mapping, Optional, Sequence
 
 from eagletui.jobs.base import Kind, Spec, job_spec
-from eagletui.jobs.keys import Key
+from eagletui.jobs.keys import Key, Wrong
 from eagletui.jobs.told import ToldWatcher
 from eagletui.jobs.watcher import Outcome, Watcher
 
@@ -26,7 +26,7 @@ KEYS = (
     Key("keep_truncated", "bool", "whether answers that ran into max_tokens are trained on", default=True),
     Key("keep_empty", "bool", "whether answers without any text are trained on", default=False),
     Key("token_freq", "bool", "count token frequencies, which a drafter with a reduced vocabulary needs", default=True),
-    Key("render_endpoint", "text", "a vLLM server of the target, for data without token ids (without /v1)"),
+    Key("endpoint", "text", "a vLLM server of the target, which renders data that have no token ids"),
     Key("workers", "int", "processes; by default by the number of cores", low=1),
     Key("seed", "int", "of the shuffling", default=0, low=0),
     Key("trust_remote_code", "bool", "let the target's own code run", default=False),
@@ -40,6 +40,16 @@ class Prepare(Kind):
 
     name = "prepare"
     keys = KEYS
+
+    def check(self, values: Mapping[str, Any]) -> Sequence[Wrong]:
+        data = values.get("data") or ()
+        if "data" in values and not data:
+            return [Wrong("data", "'data' is empty", "name at least one file or directory")]
+        return [
+            Wrong("data", "%r in data is no absolute path" % path, "begin it with /")
+            for path in data
+            if not str(path).startswith("/")
+        ]
 
     def spec(self, profile: Mapping[str, Any], job: str, cards: Sequence[str] = ()) -> Spec:
         settings: Dict[str, Any] = {key.name: profile[key.name] for key in KEYS if profile.get(key.name) is not None}

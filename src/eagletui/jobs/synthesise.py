@@ -6,8 +6,8 @@ import json
 import os
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
-from eagletui.jobs.base import BadJob, Kind, Spec, job_spec
-from eagletui.jobs.keys import Key
+from eagletui.jobs.base import Kind, Spec, job_spec
+from eagletui.jobs.keys import Key, Wrong
 from eagletui.jobs.told import ToldWatcher
 from eagletui.jobs.watcher import Outcome, Watcher
 
@@ -55,15 +55,33 @@ class Synthesise(Kind):
     name = "synthesise"
     keys = KEYS
 
+    def check(self, values: Mapping[str, Any]) -> Sequence[Wrong]:
+        out, key_name = [], values.get("api_key_env")
+        if key_name is not None and key_name not in (values.get("secrets") or ()):
+            # a key that stands there itself is not said again
+            what = "the variable in 'api_key_env' is not among the secrets"
+            out.append(Wrong("api_key_env", what, "give the variable's name here, and in secrets too: its value is asked for"))
+        if values.get("tool") == "speculators":
+            if key_name is not None:
+                out.append(Wrong("api_key_env", 'tool = "speculators" cannot send a key', "leave one of them out"))
+            if values.get("keep_empty"):
+                out.append(Wrong("keep_empty", 'tool = "speculators" keeps no empty answers', "leave one of them out"))
+        clash = sorted(
+            {"model", "messages", "max_tokens", "temperature", "seed", "n", "stream"} & set(values.get("sampling") or ())
+        )
+        if clash:
+            out.append(
+                Wrong("sampling", "%s in [sampling]" % ", ".join(clash), "these have keys of their own, or cannot be changed")
+            )
+        return out
+
+    def made(self, values: Mapping[str, Any]) -> Mapping[str, str]:
+        return {"rows": "%s/answers.jsonl" % values["output"]}
+
     def spec(self, profile: Mapping[str, Any], job: str, cards: Sequence[str] = ()) -> Spec:
-        key_name = profile.get("api_key_env")
-        if key_name and "=" in str(key_name):
-            raise BadJob("api_key_env: the name of a variable is meant, not the key itself")
         settings: Dict[str, Any] = {key.name: profile[key.name] for key in KEYS if profile.get(key.name) is not None}
         python = settings.pop("python")
         most_failed = settings.pop("most_failed")
-        if settings["tool"] == "speculators":
-            _for_speculators(settings)
         # the program needs no card, only the server does
         return job_spec(
             self.name,
@@ -88,12 +106,6 @@ def settings_of(spec: Mapping[str, Any]) -> Dict[str, Any]:
     """The settings that a spec hands to the program."""
     settings: Dict[str, Any] = json.loads(spec["argv"][-1])
     return settings
-
-
-def _for_speculators(settings: Mapping[str, Any]) -> None:
-    """speculators' own tool has fewer ways; what it would quietly leave out is refused."""
-    if settings.get("api_key_env"):
-        raise BadJob("api_key_env: regenerate-responses cannot send a key: leave out tool")
 
 
 class SynthesiseWatcher(ToldWatcher):

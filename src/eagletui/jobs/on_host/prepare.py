@@ -177,8 +177,8 @@ class Preparation:
                 out.write(json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n")
         if not rows.kept:
             raise Stop("no row is left of %d (%s)" % (rows.read, dropped_words(rows.dropped) or "there were none"), 2)
-        if rows.style == TEXT and not settings.get("render_endpoint"):
-            raise Stop("the data have no token ids: a vLLM server of the model has to render them (render_endpoint)", 2)
+        if rows.style == TEXT and not settings.get("endpoint"):
+            raise Stop("the data have no token ids: a vLLM server of the model has to render them (endpoint)", 2)
         if rows.dropped:
             self._teller.note("left out: %s" % dropped_words(rows.dropped))
         if rows.clipped:
@@ -212,11 +212,13 @@ class Preparation:
         for flag, name in (
             ("--max-samples", "max_samples"),
             ("--minimum-valid-tokens", "minimum_valid_tokens"),
-            ("--render-endpoint", "render_endpoint"),
             ("--num-preprocessing-workers", "workers"),
         ):
             if settings.get(name) is not None:
                 argv += [flag, str(settings[name])]
+        if settings.get("endpoint"):
+            root = settings["endpoint"].rstrip("/")
+            argv += ["--render-endpoint", root[: -len("/v1")] if root.endswith("/v1") else root]
         # without the table a drafter's reduced vocabulary would be taken from whatever lies around
         argv.append("--no-skip-token-freq" if settings["token_freq"] else "--skip-token-freq")
         if settings["trust_remote_code"]:
