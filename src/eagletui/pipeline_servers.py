@@ -8,6 +8,7 @@ from typing import Any
 
 from eagletui.engines.command import CommandError
 from eagletui.jobs.base import BadJob
+from eagletui.jobs.extract_server import extraction_profile
 from eagletui.pipeline_text import Unknown, resolve
 from eagletui.profile_launch import NoSuchCards, launch_spec
 from eagletui.profile_values import CHECKS
@@ -85,11 +86,10 @@ class ServerTables:
         if name in self._made and self._made[name] != spec and stage is not None:
             called = f"{name}.{stage}"
         self._made.setdefault(called, spec)
-        return (
-            called,
-            spec,
-            {"port": spec.get("port"), "model": profile.model, "drafter": profile.drafter or "", **_address(spec)},
-        )
+        facts = {"port": spec.get("port"), "model": profile.model, "drafter": profile.drafter or "", **_address(spec)}
+        if "hidden_states" in table:
+            facts["storage"] = _storage(values, place)
+        return called, spec, facts
 
     def _resolved(self, where: str, name: str, table: Mapping[str, Any], names: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
         """The table filled in, and whether all of its names stood for something: the other keys are looked at in any case."""
@@ -121,6 +121,8 @@ class ServerTables:
             for key in ("drafter", "k", "method"):
                 values.pop(key, None)
         values.update({key: value for key, value in table.items() if key not in _EXTRA and (key != "drafter" or value)})
+        if table.get("env") and table.get("profile"):
+            values["env"] = {**self._profiles[table["profile"]].env, **table["env"]}
         if table.get("add_args"):
             values["args"] = [*values.get("args", ()), *table["add_args"]]
         values["name"] = name
@@ -130,16 +132,18 @@ class ServerTables:
 
     @staticmethod
     def _extracting(table: Mapping[str, Any], values: Mapping[str, Any], place: str) -> dict[str, Any]:
-        from eagletui.jobs.extract_server import extraction_profile
-
         layers, last = table["hidden_states"], table.get("layer_count")
         if not isinstance(layers, list) or not all(isinstance(item, int) and not isinstance(item, bool) for item in layers):
             raise WrongKey("hidden_states", "hidden_states should be the layers that the drafter reads, such as [2, 30, 58]")
         if not isinstance(last, int) or isinstance(last, bool):
             what = "layer_count is missing: how many layers the target has (num_hidden_layers of its config.json)"
             raise WrongKey("layer_count", what)
-        storage = str(table.get("storage") or f"{place}/passing")
-        return extraction_profile(values, layers, last, storage, table.get("seq_length"))
+        return extraction_profile(values, layers, last, _storage(table, place), table.get("seq_length"))
+
+
+def _storage(table: Mapping[str, Any], place: str) -> str:
+    """Where a server leaves hidden states, on the disk that they stay on."""
+    return str(table.get("storage") or f"{place}/passing")
 
 
 def _address(spec: Mapping[str, Any]) -> dict[str, str]:

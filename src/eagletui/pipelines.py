@@ -115,7 +115,8 @@ class _Compiler:
         tables = ServerTables(self._table("servers"), self._profiles, self._uuids, self._note, self._note_unknown)
         self._check_names(names, tables)
         for stage in stages:
-            stage.names = {**names, **({"stage": stage.name} if stage.name else {})}
+            # what an earlier stage has made goes by its name until this one has made it too
+            stage.names = names = {**names, **({"stage": stage.name} if stage.name else {})}
             for step in self._of(stage, stages):
                 if not self._compile(step, stage, tables):
                     self._broken.add(step.id)
@@ -261,12 +262,11 @@ class _Compiler:
         spec = self._spec(step, values)
         if spec is None:
             return False
-        made_by = {"path": values["output"]} if values.get("output") else {}
-        made_by.update(step.kind.made(values))
+        # a command has no output of its own: what it is expected to leave stands for it
+        expected = [path for path in spec.get("expect") or () if path.startswith("/")]
+        outputs = [str(values["output"])] if values.get("output") else expected
+        made_by = {**({"path": outputs[0]} if outputs else {}), **step.kind.made(values)}
         stage.names.update({f"{step.id}.{key}": value for key, value in made_by.items()})
-        outputs = (
-            [str(values["output"])] if values.get("output") else [path for path in spec.get("expect") or () if path[:1] == "/"]
-        )
         needs = self._needs([spec, spec_of_server], outputs)
         self._out.append(
             {
@@ -304,7 +304,7 @@ class _Compiler:
             below = f"/{stage.name}" if stage.name and step.when == "each" and step.kind.name not in _GROWS else ""
             values["output"] = f"{self._dir}{below}/{step.id}"
         if server is not None:
-            _from_server(values, known, server)
+            _from_server(values, known, server, stage.names.get(f"{step.table['server']}.storage"))
         values["kind"], values["name"] = step.kind.name, ident
         checked, problems = read_keys(step.kind.keys, values)
         problems = list(problems) or list(step.kind.check(checked))
@@ -352,7 +352,7 @@ def _whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
-def _from_server(values: dict[str, Any], known: set[str], server: Mapping[str, Any]) -> None:
+def _from_server(values: dict[str, Any], known: set[str], server: Mapping[str, Any], storage: Any) -> None:
     """What a step's kind asks of a server, from the one that it uses: a step that says it itself is right."""
     address = str((server.get("ready") or {}).get("address") or "127.0.0.1")
     facts = {
@@ -363,6 +363,8 @@ def _from_server(values: dict[str, Any], known: set[str], server: Mapping[str, A
         "drafter": server.get("drafter"),
         "k": server.get("k"),
         "model": server.get("model") if "engine" in known else None,
+        "storage": storage,
+        "launch": {"argv": list(server["argv"]), "env": dict(server.get("env") or {})},
     }
     for key, value in facts.items():
         if key in known and value is not None:

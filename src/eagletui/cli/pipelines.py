@@ -11,6 +11,10 @@ from eagletui.commands.pipelines import Ahead
 from eagletui.commands.run import RunPlan
 
 
+TITLE = 60
+"""Cells of what a step does; the rest is cut."""
+
+
 def show_ahead(options: argparse.Namespace, plan: RunPlan, ahead: Ahead) -> None:
     if options.json:
         print_json(
@@ -26,7 +30,7 @@ def show_ahead(options: argparse.Namespace, plan: RunPlan, ahead: Ahead) -> None
     rows = [("", "STEP", "KIND", "SERVER", "WHAT", "GATES")]
     for number, step in enumerate(ahead.steps, 1):
         state = "done" if step.why is None else f"{number}"
-        rows.append((state, step.id, step.kind, step.server or "-", step.title, "; ".join(step.gates) or "-"))
+        rows.append((state, step.id, step.kind, step.server or "-", text.fold(step.title, TITLE), "; ".join(step.gates) or "-"))
     print("\n".join(text.clean(line, 1 << 14) for line in table(rows)))
     for step in ahead.steps:
         if step.why not in (None, "not done yet"):
