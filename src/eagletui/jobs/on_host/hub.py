@@ -79,7 +79,7 @@ class Hub:
                     if offset and answer.status != 206:
                         self._skip(answer, offset)  # a server that knows no ranges begins anew
                     while offset < entry.size:
-                        data = answer.read(min(CHUNK, entry.size - offset))
+                        data = answer.read1(min(CHUNK, entry.size - offset))  # what has come, not a whole piece
                         if not data:
                             raise http.client.IncompleteRead(b"", entry.size - offset)
                         offset += len(data)
