@@ -22,6 +22,11 @@ CAUSES = {
     "bad_path": "path-missing",
     "bad_vocab_drafter": "drafter-shape",
     "corrupt_shard": "shard-corrupt",
+    "bad_drafter_path": "path-missing",
+    "drafter_incomplete": "speculators-config",
+    "drafter_no_type": "config-no-type",
+    "spec_method": "spec-method-unknown",
+    "spec_some": "sglang-spec-partial-assert",
     "port_taken": "port-taken",
     "bad_draft_path": "path-missing",
     "eagle3_on_torch_native_refused": "sglang-draft-backend",
@@ -56,12 +61,14 @@ def test_recorded_logs(path: Path) -> None:
         assert causes == ()
         return
     assert outcome == "failed"
-    assert causes[0].id == name
+    assert causes[0].id == name, causes
     assert causes[0].confidence >= 0.5
     lines = raw.split(b"\n")
     for cause in causes:
         for place in cause.evidence:
-            assert place.text[:300] in lines[place.line - 1].decode()
+            line = lines[place.line - 1].decode()
+            # of an exception's text several lines are one piece of evidence
+            assert place.text[:300] in line or (line.strip() and place.text.startswith(line.strip()))
             assert raw[place.offset :].split(b"\n")[0].decode() in lines[place.line - 1].decode()
 
 

@@ -38,6 +38,7 @@ Place = Tuple[int, int, bytes]
 
 ROOT, LOGGED, CONSEQUENCE = 2, 1, 0
 _DETAILS = 4
+VALIDATION = b"validation error"
 _FRAMES = 120
 _AFTER = 8
 """How many lines of a process after its exception may still belong to the exception's text."""
@@ -47,11 +48,14 @@ _AFTER_BYTES, _LONGEST = 20000, 1200
 class Witness:
     """Is shown every line that may tell why a launch failed; see `diagnosis.witness`."""
 
-    def see(self, offset: int, message: bytes, process: Optional[bytes], chain: int, kind: str, trace: bytes) -> None:
+    def see(
+        self, offset: int, message: bytes, process: Optional[bytes], chain: int, kind: str, trace: bytes, number: int = 0
+    ) -> None:
         """One line. ``chain`` is the offset at which its traceback (or chain of them) begins, -1 without one.
 
         ``kind`` is exception, detail (a line of an exception's text after its first), fatal, error (logged as one) or line.
-        ``trace`` holds the lines of the traceback above an exception.
+        ``trace`` holds the lines of the traceback above an exception. ``number`` is the number of its line where it is known
+        already, else 0.
         """
 
 
@@ -91,10 +95,10 @@ class _Candidate:
 class _Tail:
     """The lines after an exception: its text may have more of them."""
 
-    __slots__ = ("candidate", "chain", "left", "offset", "text")
+    __slots__ = ("candidate", "chain", "left", "number", "offset", "text")
 
-    def __init__(self, offset: int, chain: int, candidate: Optional[_Candidate], text: bytes) -> None:
-        self.offset, self.chain, self.candidate, self.text = offset, chain, candidate, text
+    def __init__(self, offset: int, chain: int, candidate: Optional[_Candidate], text: bytes, number: int) -> None:
+        self.offset, self.chain, self.candidate, self.text, self.number = offset, chain, candidate, text, number
         self.left = _AFTER
 
 
@@ -231,8 +235,8 @@ class FailureTracker:
         tail.left -= 1
         if len(tail.text) < _LONGEST:
             tail.text += b"\n" + message
-            if b"validation error" in tail.text:  # its own first line says only that there is one
-                self._witness.see(tail.offset, tail.text, process, tail.chain, "exception", b"")
+            if VALIDATION in tail.text:  # its own first line says only that there is one
+                self._witness.see(tail.offset, tail.text, process, tail.chain, "exception", b"", tail.number)
         if tail.left <= 0:
             del self._tails[process]
             self._note()
@@ -257,7 +261,9 @@ class FailureTracker:
         weight = CONSEQUENCE if wrapper or SECONDARY.match(message) else ROOT
         candidate = self._offer(offset, message, trace.process, weight, self._place(trace), trace.chain)
         if not wrapper:
-            self._tails[process] = _Tail(offset, trace.chain, candidate, message)
+            # asked for now: later only the numbers of later lines can be told
+            number = self._line_of(offset) if VALIDATION in message else 0
+            self._tails[process] = _Tail(offset, trace.chain, candidate, message, number)
             self._note()
         if GAVE_UP.search(message) or top:
             self._give_up(offset, message, False)
@@ -296,6 +302,10 @@ class FailureTracker:
         if len(self._gave_up) < 2:
             self._gave_up.append((offset, self._line_of(offset), message))
             self.changes += 1
+
+    def grows(self, offset: int) -> bool:
+        """Whether the exception at ``offset`` is one whose text says what is wrong in its later lines, and they still come."""
+        return any(tail.offset == offset and VALIDATION in tail.text for tail in self._tails.values())
 
     def forgive(self) -> None:
         """The server is up: what was logged before did not stop it."""
@@ -338,7 +348,7 @@ class FailureTracker:
         if best is None:
             best = _Candidate(self.fatal[0], self.fatal[1], self.fatal[2], None, self._phase(), 0, None, -1)
         text = best.text.rstrip(b":").strip() if best.details and best.text.endswith(b":") else best.text
-        if best.details and b"validation error" in best.text:
+        if best.details and VALIDATION in best.text:
             text = best.text + b" " + b" ".join(t for _, _, t in best.details[:2])
         places = [(best.offset, best.line, best.text), *best.details[:2]]
         if best.frame is not None:

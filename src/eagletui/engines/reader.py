@@ -360,6 +360,8 @@ class LogReader:
             self._told = self._failed.offset
             s.emit("failure", value=self._failed, text=self._failed.text)
         top = self._causes[0] if self._causes else None
+        if top is not None and not final and top.evidence and failure.grows(top.evidence[0].offset):
+            return  # its text has further lines, and they say what the first one does not
         if top is not None and top.id != self._alerted and (final or failure.settled or top.confidence >= SURE):
             self._alerted = top.id
             s.emit("alert", top.id, value=self._causes, text=top.title)

@@ -40,7 +40,9 @@ class Notes(Witness):
         self.errors: List[Evidence] = []
         self.changes = 0
 
-    def see(self, offset: int, message: bytes, process: Optional[bytes], chain: int, kind: str, trace: bytes) -> None:
+    def see(
+        self, offset: int, message: bytes, process: Optional[bytes], chain: int, kind: str, trace: bytes, number: int = 0
+    ) -> None:
         # a line may come for its place in the stream alone: only its own words count, so that pieces of any size give the same
         if kind not in ("exception", "error") and not suspicious(message):
             return
@@ -52,14 +54,17 @@ class Notes(Witness):
                 entry.phases and (phase or "spawn") not in entry.phases
             ):
                 continue
-            found = self.hits.get(entry.id)
-            if found is not None and len(found) >= MOST_HITS:
+            found = self.hits.get(entry.id) or []
+            # the same exception again: its text has got further lines
+            again = bool(found) and found[-1].evidence.offset == offset and kind == found[-1].kind == "exception"
+            if len(found) >= MOST_HITS and not again:
                 continue
             match = matcher.match(text, trace)
             if match is None:
                 continue
             groups = {name: line_text(value) for name, value in match.groupdict(b"").items()}
             name = process.decode("utf-8", "replace") if process else None
-            hit = Hit(entry, Evidence(offset, self._line_of(offset), line_text(message)), name, chain, kind, groups)
-            self.hits.setdefault(entry.id, []).append(hit)
+            words = b" ".join(part.strip() for part in message.splitlines())  # of an exception's text all lines that were read
+            hit = Hit(entry, Evidence(offset, number or self._line_of(offset), line_text(words)), name, chain, kind, groups)
+            self.hits[entry.id] = [*found[:-1], hit] if again else [*found, hit]
             self.changes += 1

@@ -259,8 +259,8 @@ ENTRIES = (
     Signature(
         id="sglang-spec-partial-assert",
         title="SGLang wants all of its three speculative numbers, or none",
-        keys=("AssertionError",),
-        pattern=r"^AssertionError\s*$",
+        keys=("AssertionError", "'NoneType' and 'int'"),
+        pattern=r"^AssertionError\s*$|^TypeError: '[<>]=?' not supported between instances of 'NoneType' and 'int'",
         trace=(r"speculative_(?:num_steps|eagle_topk|num_draft_tokens)",),
         cause="--speculative-num-steps, --speculative-eagle-topk and --speculative-num-draft-tokens are set by it only together",
         remedy="give all three, for a chain of k drafts: k, 1, k+1; or leave all three out",
