@@ -156,8 +156,8 @@ def test_answers_of_other_lengths_are_marked_then_void() -> None:
         return compare(NONE, drafter()._replace(cells=(cell._replace(passes=(cut,)),))).loads[0]
 
     assert not any("shorter" in text for text in (*shorter(0.01).notes, *shorter(0.01).problems))
-    assert "answers are 3.0 % shorter with the drafter" in shorter(0.03).notes
-    assert "answers are 8.0 % shorter with the drafter" in shorter(0.08).problems
+    assert "answers of trained are 3.0 % shorter" in shorter(0.03).notes
+    assert "answers of trained are 8.0 % shorter" in shorter(0.08).problems
 
 
 def test_equal_outputs_are_counted_by_prompt() -> None:

@@ -47,7 +47,7 @@ def compare(
         known = (known_costs or {}).get((cell.concurrency, cell.context))
         if known and expected is not None:
             load = load._replace(foreseen=speculation.gain(expected, known))
-        loads.append(load._replace(sentence=words.load_sentence(load, other, k)))
+        loads.append(load._replace(sentence=words.load_sentence(load, base, other, k)))
     return Comparison(
         base.arm,
         other.arm,
@@ -96,14 +96,14 @@ def _load(load: LoadVerdict, a: BenchCell, b: BenchCell, base: BenchResult, othe
     synthetic = other.server.role == "synthetic"
     shift = _length_shift(a, b)
     if shift is not None and abs(shift) > LENGTH_MARK and not synthetic:
-        told = "answers are %.1f %% %s with the drafter" % (abs(100 * shift), "longer" if shift > 0 else "shorter")
+        told = "answers of %s are %.1f %% %s" % (other.arm, abs(100 * shift), "longer" if shift > 0 else "shorter")
         (problems if abs(shift) > LENGTH_VOID else notes).append(told)
     k, gain = other.server.k, b.tokens_per_s / a.tokens_per_s
     interval = None if synthetic else _interval(a, b, gain, notes, seed)
     cost, why = step_cost(a, b)
     notes += why
     predicted = b.length / cost if cost and b.length else None
-    if cost is not None and cost < 1.0:
+    if cost is not None and cost < 1.0 and other.server.drafter and not base.server.drafter:
         told = "a step with the drafter is cheaper than one without (C %.2f): the baseline is slow or was disturbed" % cost
         (problems if cost < CHEAPER else notes).append(told)
     if predicted is not None and abs(predicted / gain - 1.0) > 0.1:

@@ -88,10 +88,13 @@ def _pass(
     itls = [list(map(float, one)) for one in doc.get("itls") or () if isinstance(one, (list, tuple))]
     ttfts = _numbers(doc.get("ttfts"))
     answered = [i for i, latency in enumerate(latencies) if latency is not None]
-    in_flight = sum(latencies[i] or 0.0 for i in answered) / seconds if seconds and answered else None
+    in_flight = _positive(doc.get("in_flight"))
+    if in_flight is None and seconds and answered:
+        in_flight = sum(latencies[i] or 0.0 for i in answered) / seconds
     texts = [text_hash(text) if isinstance(text, str) else None for text in doc.get("generated_texts") or ()]
     problems = _counted(doc, run, completed, missing, output)
-    if in_flight is not None and not problems and in_flight < REACHED * run.concurrency:
+    # one at a time is reached by whoever asks one after the other
+    if run.concurrency > 1 and in_flight is not None and not problems and in_flight < REACHED * run.concurrency:
         what = "concurrency %d was not reached: %.1f requests under way in the mean (%d prompts are too few for it)"
         problems.append(what % (run.concurrency, in_flight, run.asked))
     requests = None

@@ -27,18 +27,19 @@ def at_load(concurrency: int, context: str) -> str:
     return "at concurrency %d" % concurrency + ("" if context == "as given" else ", context %s" % context)
 
 
-def load_sentence(load: LoadVerdict, other: BenchResult, k: Optional[int]) -> str:
+def load_sentence(load: LoadVerdict, base: BenchResult, other: BenchResult, k: Optional[int]) -> str:
     """One load in one sentence."""
     where = at_load(load.concurrency, load.context)
-    who = "with this drafter (%s)" % other.arm if other.arm else "with this drafter"
+    gained = other.server.drafter and not base.server.drafter
+    who = "With this drafter (%s) the server" % other.arm if gained else "%s against %s" % (other.arm, base.arm)
     if load.problems:
         return "%s%s: no verdict - %s." % (where[:1].upper(), where[1:], "; ".join(load.problems))
     if load.gain is None:
         return "%s%s: nothing was measured." % (where[:1].upper(), where[1:])
-    text = "%s%s the server is %s %s" % (who[:1].upper(), who[1:], faster(load.gain), where)
+    text = "%s is %s %s" % (who, faster(load.gain), where)
     if load.pays == "unclear" and load.low is not None and load.high is not None:
         text += ", too close to call (%.2f to %.2f times the speed without)" % (load.low, load.high)
-    if load.needed is not None and load.acceptance is not None:
+    if gained and load.needed is not None and load.acceptance is not None:
         if load.needed > 1:
             text += "; no drafter with k = %s can pay here, it would need more than every token accepted" % k
         else:

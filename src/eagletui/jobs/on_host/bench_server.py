@@ -19,7 +19,8 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from eagletui.engines.metrics import server_sample
 from eagletui.engines.prometheus import MetricsError
-from eagletui.jobs.base import redact_argv, redact_env
+from eagletui.jobs.base import redact_argv
+from eagletui.jobs.bench.launch_diff import environment
 from eagletui.records import ServerSample
 
 SECONDS = 30.0
@@ -118,7 +119,7 @@ class Server:
 
 
 class Process(NamedTuple):
-    """The process that listens: ``argv`` and ``environment`` without the values of secrets."""
+    """The process that listens: ``argv`` and ``environment`` without the values of secrets, and without what a shell sets."""
 
     pid: int
     argv: Tuple[str, ...]
@@ -143,8 +144,8 @@ def listener(port: int) -> Optional[Process]:
         if held & inodes:
             argv = [part for part in _text("/proc/%s/cmdline" % word).split("\0") if part]
             pairs = (part.partition("=") for part in _text("/proc/%s/environ" % word).split("\0") if "=" in part)
-            environment = redact_env({name: value for name, _, value in pairs})
-            return Process(int(word), tuple(redact_argv(argv)), environment or None)
+            variables = environment({name: value for name, _, value in pairs})
+            return Process(int(word), tuple(redact_argv(argv)), variables or None)
     return None
 
 

@@ -162,7 +162,7 @@ class Arm:
         folder = os.path.join(self.output, "passes")
         for name in ("passes", "texts"):
             os.makedirs(os.path.join(self.output, name), exist_ok=True)
-        passes: Dict[Place, List[BenchPass]] = {place: [] for place in self.places}
+        passes: Dict[str, List[BenchPass]] = {place.name: [] for place in self.places}
         total = self.settings["passes"] * sum(place.asked for place in self.places)
         done = 0
         self.teller.stage("measuring", "requests", total, done)
@@ -177,12 +177,12 @@ class Arm:
                     _write(path, found)
                     for problem in found.problems:
                         self.teller.note("%s: left out: %s" % (words, problem))
-                passes[place].append(found)
+                passes[place.name].append(found)
                 done += place.asked
                 self.teller.progress(done, total, _counters(passes))
         machine = dict(before, load_after=bench_server.machine()["load"])
         found_cards = [dict(card, **_after(card, bench_server.cards())) for card in cards]
-        cells = [self._cell(place, passes[place]) for place in self.places]
+        cells = [self._cell(place, passes[place.name]) for place in self.places]
         result = BenchResult(
             self.settings["arm"],
             self.facts._replace(prefix_cache=self._cache_word(passes)),
@@ -292,7 +292,7 @@ class Arm:
             for text in texts:
                 out.write(json.dumps({"answer": text}, ensure_ascii=False) + "\n")
 
-    def _cache_word(self, passes: Mapping[Place, List[BenchPass]]) -> str:
+    def _cache_word(self, passes: Mapping[str, List[BenchPass]]) -> str:
         """How it was with the prefix cache, as far as the server tells."""
         hits = [one.prefix_hits for found in passes.values() for one in found if one.prefix_hits is not None]
         words = set(self.facts.argv)
@@ -332,7 +332,7 @@ class _Progress:
             self._thread.join()
 
 
-def _counters(passes: Mapping[Place, List[BenchPass]]) -> Dict[str, Any]:
+def _counters(passes: Mapping[str, List[BenchPass]]) -> Dict[str, Any]:
     every = [one for found in passes.values() for one in found]
     left_out = sum(1 for one in every if one.problems)
     out: Dict[str, Any] = {"passes": len(every), "left out": {"value": left_out, "bad": True}}

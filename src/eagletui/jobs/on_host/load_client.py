@@ -34,7 +34,7 @@ class Answer:
     """One request, as it went."""
 
     def __init__(self) -> None:
-        self.start = self.latency = self.ttft = 0.0
+        self.start = self.latency = self.ttft = self.held = 0.0
         self.itl: List[float] = []
         self.text = self.reasoning = self.error = ""
         self.tokens: Optional[int] = None
@@ -116,6 +116,7 @@ def _one(ask: Ask, messages: Sequence[Mapping[str, str]], answer: Answer) -> Non
         answer.error = "%s: %s" % (type(error).__name__, error)
     finally:
         connection.close()
+        answer.held = time.perf_counter() - answer.start
 
 
 def _stream(response: http.client.HTTPResponse, answer: Answer) -> None:
@@ -157,6 +158,7 @@ def _result(answers: Sequence[Answer], seconds: float) -> Dict[str, Any]:
     good = [one for one in answers if not one.error]
     return {
         "duration": seconds,
+        "in_flight": sum(one.held for one in answers) / seconds if seconds > 0 else None,
         "completed": len(good),
         "failed": len(answers) - len(good),
         "total_input_tokens": sum(one.prompt or 0 for one in good),
