@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from eagletui.jobfiles import BadJobFile, parse_job_file
+from eagletui.jobfiles import BadJobFile, find_job_file, parse_job_file
 from eagletui.jobs.kinds import kind
 from eagletui.jobs.pipeline import check_plan, step_prints
+from eagletui.labparts.paths import RECIPE, Lab
 from eagletui.pipelines import compile_pipeline
-from eagletui.profiles import parse_profile
+from eagletui.profiles import load_profiles, parse_profile
 
 PROFILE = """
 name = "small"
@@ -208,7 +209,7 @@ def test_the_spec_of_the_whole() -> None:
         (("seq_length = 1024", "seq_lenght = 1024"), "@ step prepared: unknown key 'seq_lenght' - did you mean 'seq_length'?"),
         (("seq_length = 1024", 'seq_length = "long"'), "@ step prepared: 'seq_length' is 'long' - expected a whole number"),
         (('data = ["{answers.path}"]', 'data = ["{anwsers.path}"]'), "@ {anwsers.path} stands for nothing: did you mean {ans"),
-        (('data = ["{answers.path}"]', 'data = ["{answers.rows}"]'), "of answers there is {answers.path}"),
+        (('data = ["{answers.path}"]', 'data = ["{answers.lines}"]'), "of answers there is {answers."),
         (('data = ["{answers.path}"]', 'data = ["{trained.path}"]'), "{trained.path} stands for nothing"),
         (('server = "target"', 'server = "tagret"'), "@ there is no server 'tagret' - did you mean 'target'?"),
         (('target]\nprofile = "small"', 'target]\nprofile = "smal"'), "@ server target: there is no profile 'smal', did you"),
@@ -248,3 +249,22 @@ def test_cards_are_fixed_when_it_is_compiled() -> None:
     assert plan["servers"]["target"]["gpus"] == list(cards)
     with pytest.raises(BadJobFile, match="card 1 is wanted"):
         compiled(text, cards[:1])
+
+
+def test_the_pipelines_that_come_with_eagletui_can_be_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    lab = Lab(tmp_path / "lab")
+    lab.markers.mkdir(parents=True)
+    (lab.markers / "drafter").write_text(RECIPE)
+    cards = [f"GPU-{number}" for number in range(8)]
+    profiles, _ = load_profiles("local", lab=lab)
+    for name, count, servers in (("drafter-loop", 19, 4), ("lab-loop", 13, 3)):
+        values = compile_pipeline(find_job_file(name, "local", lab=lab), profiles, cards)
+        plan = check_plan(values["pipeline"])
+        assert (len(plan["steps"]), len(plan["servers"])) == (count, servers)
+        found = steps(plan)
+        assert found["verdict"]["needs"][0] == "bench-none"
+        assert found["trained.all"]["needs"][-2:] == ["prepared.all", "states.all"]
+        assert found["states.all"]["spec"]["argv"][found["states.all"]["spec"]["argv"].index("--storage") + 1].endswith(
+            "/passing"
+        )
