@@ -92,13 +92,7 @@ class OpenAIServer:
         if path == "/metrics":
             if self.waiting is None:
                 return await self._send(writer, 404, {"detail": "Not Found"})
-            text = (
-                "# TYPE vllm:num_requests_waiting gauge\n"
-                f'vllm:num_requests_waiting{{engine="0"}} {self.waiting}\n'
-                "# TYPE vllm:generation_tokens_total counter\n"
-                f'vllm:generation_tokens_total{{engine="0"}} {self.generated}\n'
-            )
-            return await self._send(writer, 200, text)
+            return await self._send(writer, 200, self.metrics_page())
         request = json.loads(body)
         self.bodies.append(request)
         number = len(self.bodies)
@@ -115,6 +109,14 @@ class OpenAIServer:
             reason = {"error": {"message": wish.get("reason", "as wished"), "code": wish["status"]}}
             return await self._send(writer, wish["status"], reason, wish.get("headers"))
         return await self._send(writer, 200, self._completion(request, wish), cut=bool(wish.get("cut_body")))
+
+    def metrics_page(self) -> str:
+        return (
+            "# TYPE vllm:num_requests_waiting gauge\n"
+            f'vllm:num_requests_waiting{{engine="0"}} {self.waiting}\n'
+            "# TYPE vllm:generation_tokens_total counter\n"
+            f'vllm:generation_tokens_total{{engine="0"}} {self.generated}\n'
+        )
 
     def _completion(self, request: dict[str, Any], wish: dict[str, Any]) -> dict[str, Any]:
         answer = wish.get("content", answer_of(request["messages"], request.get("seed")))

@@ -71,6 +71,8 @@ def test_the_id_of_a_row_without_one_follows_from_its_words(tmp_path: Path) -> N
     ("row", "words"),
     [
         ("{broken", "line 2: no JSON"),
+        ("[" * 100_000, "line 2: no JSON"),
+        ('{"messages": [{"role": "user", "content": "\\ud800"}]}', "half a character"),
         ("3", "an object is expected, not int"),
         ({"text": "x"}, "neither conversations nor messages (it has text)"),
         ({"messages": [user("x")], "conversations": [user("x")]}, "both conversations and messages"),

@@ -382,6 +382,47 @@ async def test_either_engines_token_ids_or_none(tmp_path: Path, ids: str | None)
     assert all(("input_ids" in row) == (ids is not None) for row in rows_of(settings))
 
 
+async def test_what_is_allowed_more_is_used_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests of half an hour must not have to end before more may begin."""
+    monkeypatch.setattr(synthesise, "WINDOW", 0.05)
+    monkeypatch.setattr(synthesise, "TICK", 0.02)
+    many = asyncio.Event()
+
+    async def long(body: dict[str, Any], number: int) -> None:
+        if number == 30:
+            many.set()
+        await many.wait()
+
+    async with OpenAIServer(fault=long) as server:
+        server.waiting = 0.0
+        made = await run(settings_for(tmp_path, server, 40, concurrency=40))
+    assert made["rows"] == 40
+    assert server.most_flying >= 30
+
+
+async def test_a_queue_in_the_server_slows_it_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(synthesise, "WINDOW", 0.02)
+    monkeypatch.setattr(synthesise, "TICK", 0.01)
+    looked = asyncio.Event()
+    page = OpenAIServer.metrics_page
+
+    def seen(server: OpenAIServer) -> str:
+        if server.flying:
+            looked.set()
+        return page(server)
+
+    async def fault(body: dict[str, Any], number: int) -> None:
+        await looked.wait()
+
+    monkeypatch.setattr(OpenAIServer, "metrics_page", seen)
+    async with OpenAIServer(fault=fault) as server:
+        server.waiting = 3.0
+        await run(settings_for(tmp_path, server, 40, concurrency=64))
+    assert "concurrency 8 -> 5: 3 wait in the server's queue" in capfd.readouterr().out
+
+
 async def test_concurrency_is_bounded(tmp_path: Path) -> None:
     async def slow(body: dict[str, Any], number: int) -> None:
         await asyncio.sleep(0)

@@ -42,7 +42,7 @@ KEYS = (
     Key("keep_truncated", "bool", "whether answers that ran into max_tokens are trained on", default=True),
     Key("keep_empty", "bool", "whether answers without any text (all went into reasoning) are trained on", default=False),
     Key("skip_invalid", "bool", "go on without prompts that cannot be used, instead of refusing the file", default=False),
-    Key("stop_after_failures", "int", "stop when so many prompts in a row got no answer", default=50, low=1),
+    Key("stop_after_failures", "int", "stop when so many prompts in a row got no answer", default=200, low=1),
     Key("most_failed", "number", "the share of prompts without an answer that is still a success", default=0.05, low=0, high=1),
     Key("api_key_env", "text", "name of the variable that holds the server's key (name it in secrets too)"),
     Key("tool", "text", "speculators: its regenerate-responses, on vLLM only", default="eagletui", choices=TOOLS),

@@ -45,10 +45,17 @@ class Figures:
         if sample is not None and made is not None:
             self._pages.append((sample.boot, made))
 
+    def counted(self) -> Optional[float]:
+        """Generated tokens a second between the last two looks, by the server's own counters; None where it has none."""
+        if len(self._pages) < 2 or self._pages[1][0] <= self._pages[0][0]:
+            return None
+        return (self._pages[1][1] - self._pages[0][1]) / (self._pages[1][0] - self._pages[0][0])
+
     def rate(self, now: float) -> Optional[float]:
         """Generated tokens a second; None while unknown."""
-        if len(self._pages) == 2 and self._pages[1][0] > self._pages[0][0]:
-            return (self._pages[1][1] - self._pages[0][1]) / (self._pages[1][0] - self._pages[0][0])
+        counted = self.counted()
+        if counted is not None:
+            return counted
         return self._over(now, sum(tokens for _, tokens, _ in self._answers))
 
     def answers_rate(self, now: float) -> Optional[float]:

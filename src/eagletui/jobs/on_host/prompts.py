@@ -118,7 +118,7 @@ class Prompts:
                     continue
                 try:
                     row = json.loads(line)
-                except ValueError as error:
+                except (ValueError, RecursionError) as error:
                     yield number, place, BadRow("no JSON: %s" % error)
                     continue
                 yield number, place, row
@@ -202,6 +202,10 @@ def _turn(turn: Any, number: int) -> Tuple[str, str, str]:
         raise BadRow("turn %d (%s) has no text" % (number, role))
     if not content.strip():
         raise BadRow("turn %d (%s) is empty" % (number, role))
+    try:
+        content.encode("utf-8")
+    except UnicodeEncodeError:
+        raise BadRow("turn %d (%s) has half a character (a lone surrogate)" % (number, role)) from None
     return style, role, content
 
 

@@ -151,8 +151,8 @@ class Run:
         self._held = take_output(self._settings, self._prompts, self._gate.model)
         book = Ledger(self._settings["output"], self._settings["keep_truncated"], self._settings["keep_empty"])
         several = {name for name, count in zip(self._prompts.ids, self._prompts.answers) if count > 1}
-        self._enter("reading what is there")
-        book.open(several.__contains__)
+        self._teller.stage("reading what is there", "%", 100)
+        book.open(several.__contains__, lambda share: self._teller.progress(round(100 * share)))
         for note in book.notes:
             self._teller.note(note)
         return book
@@ -166,7 +166,7 @@ class Run:
                 task = asyncio.ensure_future(self._one(index))
                 self._tasks[task] = self._prompts.ids[index]
             self._full = self._full or len(self._tasks) >= self._pace.limit
-            finished, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+            finished, _ = await asyncio.wait(self._tasks, timeout=TICK, return_when=asyncio.FIRST_COMPLETED)
             for task in finished:
                 del self._tasks[task]
                 task.result()  # what no request can mend ends the run
@@ -219,7 +219,7 @@ class Run:
             if now - looked >= WINDOW:
                 looked = now
                 await self._figures.scrape()
-                said = self._pace.look(now, self._figures.rate(now), self._figures.waiting, self._full)
+                said = self._pace.look(now, self._figures.counted(), self._figures.waiting, self._full)
                 self._full = len(self._tasks) >= self._pace.limit
                 if said is not None:
                     self._teller.note(said)
