@@ -133,7 +133,7 @@ class _Compiler:
     def _note_unknown(self, table: str, number: int, key: str, error: Unknown, what: str = "") -> None:
         """A name that stands for nothing; what comes of another mistake is not told as one of its own."""
         if error.name.partition(".")[0] not in self._broken:
-            self._note(table, number, key, what + str(error), "see docs/jobs.md, Pipelines")
+            self._note(table, number, key, what + str(error), "see docs/pipelines.md")
 
     def _note(self, table: str, number: int, key: str, what: str, remedy: str) -> None:
         notice = Notice(self._file.source, self._lines.at(table, number, key), what, remedy)
@@ -334,7 +334,7 @@ class _Compiler:
             if why is None:
                 good.append(dict(gate))
             else:
-                self._note("step", step.number, "gates", f"step {step.id}: {why}", "see docs/jobs.md, Pipelines")
+                self._note("step", step.number, "gates", f"step {step.id}: {why}", "see docs/pipelines.md")
         return good
 
     def _needs(self, specs: Sequence[Any], own: Sequence[str]) -> list[str]:
