@@ -229,7 +229,11 @@ def _own_arm(
     made = _arm(arm["name"], "", profile, arm.get("changes") or (), {**values, **_python(arm)}, validation=arm.get("validation"))
     if isinstance(made, Wrong):
         return made
-    return replace(made, role=arm.get("role") or ("other" if made.profile.drafter else "none"))
+    role = arm.get("role") or ("other" if made.profile.drafter else "none")
+    if (role == "none") != (made.profile.drafter is None):
+        has = "has role none and a drafter" if role == "none" else f"has role {role} and no drafter"
+        return Wrong("arm", f"arm {arm['name']} {has}", 'change the drafter: changes = ["drafter=..."]')
+    return replace(made, role=role)
 
 
 def _python(arm: Mapping[str, Any]) -> dict[str, Any]:
@@ -249,8 +253,6 @@ def _arm(
         return Wrong("python", what, 'add python = "/path/of/the/venv/bin/python"')
     if changed.unit:
         return Wrong("profile", f"arm {name}: a systemd unit cannot be changed", "give a profile of its own flags")
-    if role == "none" and changed.drafter:
-        return Wrong("arm", f"arm {name} has role none and a drafter", 'take it away: changes = ["drafter="]')
     if not values["prefix_cache"]:
         off = "--no-enable-prefix-caching" if changed.engine == "vllm" else "--disable-radix-cache"
         if off not in changed.args:

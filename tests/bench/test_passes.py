@@ -16,6 +16,7 @@ from eagletui.jobs.bench.passes import (
     text_hash,
     with_counters,
     with_drafts,
+    with_queue,
 )
 from eagletui.records import ServerSample
 from eagletui.records.bench import BenchCell, SpecCounts
@@ -174,6 +175,15 @@ def test_a_drafter_that_drafts_nothing_is_no_drafters_arm() -> None:
     drafting = from_own(tool(), RUN)._replace(spec=SpecCounts(10, 30, 3))
     assert "the arm without a drafter drafted" in with_drafts(drafting, RUN).problems[0]
     assert with_drafts(drafting, run).problems == ()
+
+
+def test_requests_that_wait_in_the_server_are_not_under_way() -> None:
+    """A server that runs four at most: at concurrency 16 twelve wait, and the client sees sixteen."""
+    run = Run(64, 16, 50)
+    found = with_queue(from_own(tool(), run)._replace(problems=()), run, [(4, 12), (4, 12), (4, 11), (3, 0)])
+    assert found.problems == ("concurrency 16 was not reached: the server ran 4 at once and kept the others waiting",)
+    assert with_queue(from_own(tool(), RUN), RUN, [(2, 0), (2, 1), (2, 0)]).problems == ()
+    assert with_queue(from_own(tool(), RUN), RUN, []).problems == ()
 
 
 def test_sglangs_details_are_summed_over_requests() -> None:

@@ -230,6 +230,18 @@ def with_counters(found: BenchPass, run: Run, before: Optional[ServerSample], af
     )
 
 
+def with_queue(found: BenchPass, run: Run, seen: Sequence[Tuple[float, float]]) -> BenchPass:
+    """The pass judged by what the server ran and what it kept waiting, looked at from time to time as (running, waiting).
+
+    A client's own count cannot tell: a request that waits in the server is under way for it.
+    """
+    queued = [running for running, waiting in seen if waiting >= 1]
+    if 2 * len(queued) <= len(seen) or not queued or max(queued) >= REACHED * run.concurrency:
+        return found
+    what = "concurrency %d was not reached: the server ran %d at once and kept the others waiting"
+    return found._replace(problems=(*found.problems, what % (run.concurrency, max(queued))))
+
+
 def _grown(before: Optional[float], after: Optional[float]) -> Optional[float]:
     return None if after is None else after - (before or 0.0)
 

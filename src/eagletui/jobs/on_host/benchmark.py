@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from eagletui.jobs.bench.cells import pooled
-from eagletui.jobs.bench.passes import Run, details_counts, from_own, with_counters, with_drafts
+from eagletui.jobs.bench.passes import Run, details_counts, from_own, with_counters, with_drafts, with_queue
 from eagletui.jobs.on_host import bench_server, bench_tools, load_client, prompt_sets
 from eagletui.jobs.on_host.hold import Held, hold
 from eagletui.jobs.on_host.prompt_sets import BadSet, PromptSet
@@ -227,7 +227,8 @@ class Arm:
         try:
             found, file, details = self._tool_pass(place, run, folder, name)
         finally:
-            watch.end()
+            queued = watch.end()
+        found = with_queue(found, run, queued)
         found = with_counters(found, run, before, self.server.sample())
         found = self._with_details(found, place, run, number, details)
         self._keep_texts(found, file, name)
@@ -307,13 +308,14 @@ class Arm:
 
 
 class _Progress:
-    """Tells how many requests of a pass are done while its tool runs, by the server's own count."""
+    """Tells how many requests of a pass are done while its tool runs, by the server's own count, and looks how many it runs."""
 
     def __init__(
         self, server: bench_server.Server, before: Optional[ServerSample], teller: Teller, done: int, asked: int
     ) -> None:
         self._stop = threading.Event()
         self._args = (server, before, teller, done, asked)
+        self._queue: List[Tuple[float, float]] = []
         self._thread = threading.Thread(target=self._run, daemon=True)
         if before is not None and before.finished is not None:
             self._thread.start()
@@ -325,11 +327,15 @@ class _Progress:
             sample = server.sample()
             if sample is not None and sample.finished is not None:
                 teller.progress(done + min(float(asked), max(0.0, sample.finished - start)))
+                if sample.running is not None and sample.waiting is not None:
+                    self._queue.append((sample.running, sample.waiting))
 
-    def end(self) -> None:
+    def end(self) -> List[Tuple[float, float]]:
+        """Stop; what was seen: (requests that ran, requests that waited in the server) every `LOOK` seconds."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
+        return self._queue
 
 
 def _counters(passes: Mapping[str, List[BenchPass]]) -> Dict[str, Any]:
