@@ -122,6 +122,8 @@ def _together(found: Kind, values: dict[str, Any], wrong: Sequence[Any]) -> Iter
             yield "env", f"{name!r} in [env] is {value!r}", 'expected NAME = "text" or a number, NAME of letters, digits and "_"'
     if env:
         values["env"] = {name: str(value) for name, value in env.items()}
+    if "graces" in values and len(values["graces"]) != 3:
+        yield "graces", f"'graces' has {len(values['graces'])} numbers", "expected three: main process, all, after SIGKILL"
     for name in values.get("secrets") or ():
         if not VARIABLE.fullmatch(name):
             yield "secrets", f"{name!r} is no name of a variable", "give names alone: their values come from your environment"

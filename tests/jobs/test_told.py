@@ -231,3 +231,11 @@ def test_all_that_is_wrong_with_a_files_keys_is_told() -> None:
     good, wrong = read_keys(keys, {"output": "/x", "gpus": [0, "GPU-1a"]})
     assert (good, wrong) == ({"output": "/x", "gpus": [0, "GPU-1a"], "how": "fast", "cwd": "/"}, [])
     assert all(key.help for key in COMMON)
+
+
+@pytest.mark.parametrize(
+    ("given", "size"), [(70_000, 70_000), ("500 MB", 500_000_000), ("1.5GiB", 3 << 29), ("1 kB", None), ("x", None), (True, None)]
+)
+def test_a_size_is_bytes_however_it_is_written(given: Any, size: int | None) -> None:
+    values, wrong = read_keys((), {"log_cap": given})
+    assert (values.get("log_cap"), [item.key for item in wrong]) == (size, [] if size else ["log_cap"])

@@ -6,6 +6,8 @@ import re
 from difflib import get_close_matches
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+_SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([kKMGT]i?B)")
+_UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 _CARD = re.compile(r"(GPU|MIG)-[0-9A-Za-z/-]+")
 
 WORDS = {
@@ -17,6 +19,7 @@ WORDS = {
     "texts": "a list of texts",
     "ints": "a list of whole numbers",
     "numbers": "a list of numbers",
+    "size": 'a size such as "500 MB", or a number of bytes',
     "table": "a table",
     "tables": "a list of tables",
     "gpus": '"all", a number of cards, or a list of their indexes or UUIDs, each once',
@@ -64,7 +67,7 @@ COMMON = (
     Key("env", "table", "its environment, names and texts"),
     Key("gpus", "gpus", "the cards that it sees, and that no other job gets meanwhile"),
     Key("secrets", "texts", "names of variables whose values come from you or your environment and are written nowhere"),
-    Key("log_cap", "int", "bytes of its log that are kept", low=65536),
+    Key("log_cap", "size", "how much of its log is kept, of its end", low=65536),
     Key("graces", "numbers", "the seconds a kill gives: to the main process, to all, after SIGKILL", low=0),
 )
 
@@ -83,7 +86,7 @@ def read_keys(keys: Sequence[Key], values: Mapping[str, Any]) -> Tuple[Dict[str,
         elif not _fits(key, value):
             wrong.append(Wrong(name, "%r is %s" % (name, _shown(value)), "expected %s" % key.expected()))
         else:
-            out[name] = value
+            out[name] = _bytes(value) if key.type == "size" else value
     for key in table.values():
         if key.name not in values:
             if key.required:
@@ -116,6 +119,13 @@ def _cards(value: Any) -> bool:
     return all((_whole(card) and 0 <= card < 64) or (_text(card) and _CARD.fullmatch(card) is not None) for card in value)
 
 
+def _bytes(value: Any) -> Optional[int]:
+    match = _SIZE.fullmatch(value) if isinstance(value, str) else None
+    if match is not None:
+        return int(float(match.group(1)) * _UNITS[match.group(2).upper()])
+    return value if _whole(value) else None
+
+
 def _text(value: Any) -> bool:
     return isinstance(value, str) and value != "" and "\0" not in value
 
@@ -125,6 +135,7 @@ _FITS: Dict[str, Callable[[Any], bool]] = {
     "path": lambda value: _text(value) and value.startswith("/"),
     "int": _whole,
     "number": _number,
+    "size": lambda value: _bytes(value) is not None,
     "bool": lambda value: isinstance(value, bool),
     "table": lambda value: isinstance(value, Mapping),
     "gpus": lambda value: _cards(value),
@@ -143,6 +154,8 @@ def _fits(key: Key, value: Any) -> bool:
 def _within(key: Key, value: Any) -> bool:
     if key.choices and value not in key.choices:
         return False
+    if key.type == "size":
+        value = _bytes(value)
     if _number(value):
         return (key.low is None or value >= key.low) and (key.high is None or value <= key.high)
     return True
