@@ -27,6 +27,8 @@ CAUSES = {
     "drafter_no_type": "config-no-type",
     "spec_method": "spec-method-unknown",
     "spec_some": "sglang-spec-partial-assert",
+    "spec_tokens": "sglang-spec-tokens",
+    "quantization": "quantization-config",
     "port_taken": "port-taken",
     "bad_draft_path": "path-missing",
     "eagle3_on_torch_native_refused": "sglang-draft-backend",
@@ -82,6 +84,16 @@ def test_the_cause_is_told_while_the_log_grows_and_the_same_in_any_pieces(path: 
         alerts.append([(e.name, e.offset) for e in events if e.kind == "alert"])
     assert alerts[0] == alerts[1] == alerts[2]
     assert alerts[0][0][0] == CAUSES[path.stem]
+
+
+def test_an_engine_that_ends_itself_by_signal_9_was_not_killed_from_outside() -> None:
+    raw = (DATA / "sglang-0.5.23" / "spec_tokens.log").read_bytes()
+    end = End(-9, False, True, False)
+    assert diagnose(raw, end)[1][0].id == "sglang-spec-tokens"
+    unknown = diagnose(raw.replace(b"selected index k out of range", b"something new"), end)[1]
+    assert [cause.id for cause in unknown[:2]] == ["unknown", "killed-9"]
+    assert "something new" in unknown[0].title
+    assert diagnose(raw[:2000], end)[1][0].id == "killed-9", "a log without an error"
 
 
 HEALTHY = [p for p in LOGS if p.stem not in CAUSES]

@@ -359,6 +359,17 @@ def test_some_of_sglangs_three_numbers() -> None:
     assert "sglang-spec-some" not in world.ids(judged(serves="sglang", args=args[:4]))
 
 
+@pytest.mark.parametrize(
+    ("steps", "topk", "tokens", "too_many"),
+    [(1, 2, 9, True), (1, 2, 3, False), (3, 2, 11, False), (3, 2, 12, True), (1, 1, 7, False)],
+)
+def test_sglangs_tree_has_to_hold_the_draft_tokens(steps: int, topk: int, tokens: int, too_many: bool) -> None:
+    numbers = {"num-steps": steps, "eagle-topk": topk, "num-draft-tokens": tokens}
+    words = [word for name, value in numbers.items() for word in (f"--speculative-{name}", str(value))]
+    args = ["--speculative-algorithm", "EAGLE3", "--speculative-draft-model-path", "/d", *words]
+    assert ("sglang-spec-tokens" in world.ids(judged(serves="sglang", args=args), BLOCK)) is too_many
+
+
 def test_a_check_that_meets_strange_facts_costs_no_other() -> None:
     asked = world.launch({"engine": "vllm", "model": "/kimi", "drafter": "/d", "tp": 8, "args": []})
     strange = {

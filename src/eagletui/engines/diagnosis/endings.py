@@ -29,7 +29,8 @@ def ending_causes(rc: Optional[int], oom: bool, failure: Optional[Failure]) -> I
     signal = -rc if rc < 0 else rc - 128 if rc > 128 else 0
     told = _SIGNALS.get(signal)
     if told is not None:
-        weight = 0.8 if failure is None else 0.35
+        # SGLang ends itself by signal 9 when one of its processes has failed: then the log's own error says more, known or not
+        weight = 0.8 if failure is None else 0.25 if signal in (9, 15) else 0.35
         yield Cause(told[0], told[1], weight, told[2], told[3], source=HOST_FACT, provenance="seen")
     elif rc in (126, 127) and failure is None:
         yield Cause(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import Iterator
+from typing import Iterator, List, Optional
 
 from eagletui.engines.command import options_of
 from eagletui.engines.preflight.case import Case, where
@@ -226,6 +226,7 @@ def sglang_triple(case: Case) -> Iterator[Finding]:
             "add %s" % ", ".join(n for n in names if n not in given),
             PART,
         )
+    yield from _tree(case, [options_of(case.launch.argv).number((name,)) for name in names])
     if case.launch.method == "eagle" and "eagle3" in str(case.launch.drafter).lower():
         yield Finding(
             "sglang-eagle-not-3",
@@ -234,6 +235,24 @@ def sglang_triple(case: Case) -> Iterator[Finding]:
             "--speculative-algorithm EAGLE, %s" % case.launch.drafter,
             "shapes do not fit, or nothing is ever accepted",
             "use --speculative-algorithm EAGLE3",
+            PART,
+        )
+
+
+def _tree(case: Case, numbers: List[Optional[int]]) -> Iterator[Finding]:
+    """More draft tokens than the tree of drafts has: found out only by the first request."""
+    steps, topk, tokens = numbers
+    if not steps or not topk or not tokens or topk == 1:  # with a top-k of 1 it corrects the number of tokens by itself
+        return
+    most = topk + (steps - 1) * topk * topk + 1
+    if tokens > most:
+        yield Finding(
+            "sglang-spec-tokens",
+            BLOCK,
+            "more draft tokens than the tree of drafts has",
+            "--speculative-num-draft-tokens %d; %d steps with a top-k of %d make %d at most" % (tokens, steps, topk, most),
+            "the server dies at its first request: selected index k out of range",
+            "at most %d, or more steps" % most,
             PART,
         )
 

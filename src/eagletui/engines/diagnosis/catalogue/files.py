@@ -289,7 +289,7 @@ ENTRIES = (
     Signature(
         id="quantization-config",
         title="the quantisation asked for is not the checkpoint's, or not known here",
-        keys=("uantization method", "quant_config", "quantization config"),
+        keys=("uantization method", "quant_config", "quantization config", "Cannot find the config file for"),
         pattern=r"Quantization method specified in the model config \((?P<have>[^)]*)\) does not match|Unknown quantization"
         r" method: ?(?P<name>[^.\n]*)|"
         r"Cannot find the config file for (?P<file>\w+)|is not supported for quantization method (?P<method>\w+)",

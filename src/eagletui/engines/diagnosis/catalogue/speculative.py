@@ -278,6 +278,31 @@ ENTRIES = (
         engine=SGLANG,
     ),
     Signature(
+        id="sglang-spec-tokens",
+        title="more draft tokens are asked of SGLang than its tree of drafts has",
+        keys=("selected index k out of range",),
+        pattern=r"^RuntimeError: selected index k out of range",
+        trace=(r"organize_draft_results|select_top_k_tokens|speculative",),
+        cause="of s steps with a top-k of t at most t + (s - 1) x t x t drafts can be verified; --speculative-num-draft-tokens"
+        " counts one more, the token that is verified along with them",
+        remedy="lower --speculative-num-draft-tokens, or raise steps; for a chain of k drafts: steps k, top-k 1, tokens k + 1",
+        stage=GRAPHS,
+        source="recorded with SGLang 0.5.23",
+        hit="Traceback (most recent call last):\n"
+        '  File "/srv/sglang/srt/managers/scheduler.py", line 4829, in <module>\n'
+        "    self.draft_worker.draft(batch)\n"
+        '  File "/srv/sglang/srt/speculative/eagle_utils.py", line 110, in organize_draft_results\n'
+        "    top_scores = torch.topk(score_list, num_draft_token - 1, dim=-1)\n"
+        "RuntimeError: selected index k out of range",
+        miss="Traceback (most recent call last):\n"
+        '  File "/srv/sglang/srt/layers/sampler.py", line 110, in forward\n'
+        "    torch.topk(probs, k)\n"
+        "RuntimeError: selected index k out of range",
+        provenance=SEEN,
+        confidence=0.93,
+        engine=SGLANG,
+    ),
+    Signature(
         id="draft-vocabulary",
         title="target and drafter have vocabularies of different size",
         keys=("same vocabulary size",),
