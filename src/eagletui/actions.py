@@ -96,6 +96,14 @@ ACTIONS: tuple[Action, ...] = (
         footer=False,
         screen=("jobs", "eagletui.screens.jobs:Jobs"),
     ),
+    Action(
+        "bench",
+        ("8",),
+        "Bench",
+        "What was measured here: speed with and without drafters by load, and whether they pay",
+        footer=False,
+        screen=("bench", "eagletui.screens.bench:Bench"),
+    ),
     # in a list
     Action("open", ("enter",), "open", "Open what the cursor is on: a card, a process, a job, a step, an alert", LIST, 10),
     Action("find", ("slash",), "find", "Move the cursor to the next row that holds a text", LIST, 20),
@@ -133,6 +141,14 @@ ACTIONS: tuple[Action, ...] = (
     Action("x_axis", ("t",), "steps or time", "Over steps, or over hours", "training", 15),
     Action("next_run", ("right_square_bracket", "right"), "next training", "Show the next training", "training", 16),
     Action("previous_run", ("left_square_bracket", "left"), "previous", "Show the training before", "training", 17, footer=False),
+    # on the screen of benchmarks
+    Action("bench_view", ("v",), "results", "All results, or the verdict with its loads", "bench", 11),
+    Action("bench_mark", ("m",), "mark", "Mark the result under the cursor; two of them can be compared", "bench", 12),
+    Action("bench_differences", ("d",), "differences", "How the two marked results were launched and what came out", "bench", 13),
+    Action("bench_curve", ("c",), "break-even", "Speed over acceptance length, by the measured step cost", "bench", 14),
+    Action("bench_export", ("e",), "export", "Write what is shown to files here, as JSON, CSV and Markdown", "bench", 15),
+    Action("next_verdict", ("right_square_bracket", "right"), "next verdict", "Show the next verdict", "bench", 16),
+    Action("previous_verdict", ("left_square_bracket", "left"), "previous", "Show the verdict before", "bench", 17, footer=False),
     # on the screen of a pipeline
     Action("step_log", ("i",), "its log", "Open the log of the pipeline itself: what it did when, and why", "pipeline", 12),
     # on the jobs

@@ -110,7 +110,8 @@ class Store:
     ``cards_known`` is the most cards that were seen at once: an agent that was started anew does not know of one that has gone.
     ``runs`` are the trainings whose recorded steps have been read; ``run`` is the one that a person chose to look at,
     ``overlaid`` those drawn beside it. ``bench`` are the results of benchmark jobs, ``verdicts`` those of their plans, by job id,
-    ``result_problems`` why one cannot be read; ``pipelines`` what is known of each pipeline, ``pipeline`` the one that is shown.
+    ``result_problems`` why one cannot be read; ``pipelines`` what is known of each pipeline, ``pipeline`` the one that is shown,
+    ``verdict`` the one that was chosen.
     ``last_busy`` a server's last view with work in it; ``liveness`` whether it works or hangs, where there is something to say.
     ``job_problems`` are {what the agent could not find out about jobs: why}.
     ``jobs_boot`` is when the job table was taken, ``jobs_seen`` when it came, by this machine's monotonic clock. ``old`` are the
@@ -143,6 +144,7 @@ class Store:
     result_problems: dict[str, str] = field(default_factory=dict)
     pipelines: dict[str, PipelineDocs] = field(default_factory=dict)
     pipeline: str | None = None
+    verdict: str | None = None
     job_problems: dict[str, str] = field(default_factory=dict)
     jobs_boot: float | None = None
     jobs_seen: float | None = None

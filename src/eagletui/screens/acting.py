@@ -10,6 +10,7 @@ from eagletui.screens.deeds import deeds_of
 from eagletui.screens.words import LIVE_STATES
 from eagletui.store import Store
 from eagletui.text import clean
+from eagletui.views.bench import choose_verdict
 from eagletui.views.pipeline import choose_pipeline, pipeline_job
 from eagletui.views.serving import choose, is_server
 from eagletui.views.training import choose_run, current_run
@@ -78,6 +79,10 @@ class Acting(App[int]):
         elif job.kind == "train":
             choose_run(self.store, key)
             await self.show_page("training")
+        elif job.kind in ("benchmark", "verdict") and (key in self.store.bench or key in self.store.verdicts):
+            if job.kind == "verdict":
+                choose_verdict(self.store, key)
+            await self.show_page("bench")
         else:
             if is_server(job):
                 choose(self.store, key)  # the screens of a server show this one from now on

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from eagletui.config import Notice
     from eagletui.profiles import Profile
     from eagletui.records import Alert, JobState, KillPlan, KillReport
+    from eagletui.records.bench import BenchResult, BenchVerdict
 
 
 class Deeds:
@@ -130,6 +131,12 @@ class Deeds:
         from eagletui.commands import why
 
         return await why.canary(self._desk, job)
+
+    def export_bench(self, name: str, verdict: BenchVerdict | None, results: Sequence[BenchResult]) -> list[str]:
+        """Write a verdict and its results to files on this machine; their paths. Blocks."""
+        from eagletui.commands.exports import export_bench
+
+        return export_bench(name, verdict, results)
 
     def probe(self, job: str) -> Probe:
         from eagletui.commands.probe import Probe

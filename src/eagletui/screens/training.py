@@ -119,7 +119,7 @@ class Training(Page, can_focus=True):
 
     @property
     def looks(self) -> tuple[str, ...]:
-        return tuple(f"training:{job}" for job in self._followed)
+        return ("results", *(f"training:{job}" for job in self._followed))
 
     def compose(self) -> ComposeResult:
         yield Head(id="training-head")

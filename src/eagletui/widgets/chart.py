@@ -18,7 +18,8 @@ from eagletui.widgets.bars import thin_pairs
 from eagletui.widgets.paint import Line
 from eagletui.widgets.panel import Panel, log
 
-_LOCK = threading.Lock()
+LOCK = threading.Lock()
+"""Whoever draws with plotext holds it."""
 _SGR = re.compile(r"\x1b\[([0-9;]*)m")
 _COLOUR = re.compile(r"38;5;(\d+)")
 
@@ -26,13 +27,14 @@ _COLOUR = re.compile(r"38;5;(\d+)")
 class Curve(NamedTuple):
     """One line of a chart: times in seconds, values (NaN is a gap), and the style it is drawn in.
 
-    With ``mark`` it is no line: that sign stands at every point.
+    With ``mark`` it is drawn with that sign: at every point, or ``joined``, along the line as well.
     """
 
     times: Sequence[float]
     values: Sequence[float]
     style: str = "good"
     mark: str = ""
+    joined: bool = False
 
 
 Ticks = Sequence[tuple[float, str]]
@@ -53,7 +55,7 @@ def plot(
     The x axis goes over ``span``, else over the data. ``ticks`` are those of the x and of the y axis, else even ones.
     """
     styles = list(dict.fromkeys(curve.style for curve in curves))
-    with _LOCK:
+    with LOCK:
         import plotext
 
         plotext.terminal.limit(False, False)
@@ -66,7 +68,7 @@ def plot(
             if times:
                 sign = plotext.marker(curve.mark or "braille", 1 + styles.index(curve.style))
                 signal = figure.signal(times, values, marker=sign)
-                signal.lines(not curve.mark)
+                signal.lines(not curve.mark or curve.joined)
                 figure.draw(signal)
         figure.ruler("y", "left").lim(low, high)
         if span is not None:

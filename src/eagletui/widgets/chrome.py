@@ -74,6 +74,8 @@ class Strip(Panel):
     """A line of clickable pieces; subclasses give `pieces`: (action id, text before the label, label, is current)."""
 
     kept: frozenset[str] = frozenset()
+    closer = False
+    """Whether the pieces move together where they do not fit, before one of them is left out."""
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name for it
         super().__init__(id=id)
@@ -86,18 +88,24 @@ class Strip(Panel):
         line: Line = []
         self._spots = []
         left = 0
-        for id_, key, label, current in self._fitting(width):
-            text = f" {key} {label} "
-            line += [(text, "tab")] if current else [(f" {key}", "key"), (f" {label} ", "")]
+        blank = "" if self.closer and self._wide(self.pieces()) > width else " "
+        for id_, key, label, current in self._fitting(width, len(blank)):
+            text = f" {key} {label}{blank}"
+            line += [(text, "tab")] if current else [(f" {key}", "key"), (f" {label}{blank}", "")]
             self._spots.append((left, left + len(text), id_))
             left += len(text)
         return [line]
 
-    def _fitting(self, width: int) -> list[tuple[str, str, str, bool]]:
+    @staticmethod
+    def _wide(pieces: list[tuple[str, str, str, bool]], blank: int = 1) -> int:
+        """How many cells they take, with ``blank`` ones behind each."""
+        return sum(len(key) + len(label) + 2 + blank for _, key, label, _ in pieces)
+
+    def _fitting(self, width: int, blank: int) -> list[tuple[str, str, str, bool]]:
         """The pieces there is room for: the last ones give way, but not the current one and those of `kept`."""
         pieces = self.pieces()
         for piece in reversed(pieces[:]):
-            if sum(len(key) + len(label) + 3 for _, key, label, _ in pieces) <= width:
+            if self._wide(pieces, blank) <= width:
                 break
             if not piece[3] and piece[0] not in self.kept:
                 pieces.remove(piece)
@@ -114,6 +122,7 @@ class Tabs(Strip):
     """The screens by number."""
 
     DEFAULT_CSS = "Tabs { height: 1; }"
+    closer = True
 
     def pieces(self) -> list[tuple[str, str, str, bool]]:
         page = self.frame.page_name

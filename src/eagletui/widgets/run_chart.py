@@ -29,6 +29,7 @@ class Drawing(NamedTuple):
     """All that a chart shows. ``about`` is its title: what the y axis is; ``x`` what the x axis is.
 
     ``level`` is a horizontal line, with its name in the legend. ``floor`` and ``ceiling`` bound the y axis, where they are known.
+    ``x_ticks`` are those of the x axis, where even ones will not do.
     """
 
     about: str
@@ -40,6 +41,7 @@ class Drawing(NamedTuple):
     ceiling: float | None = None
     level: float | None = None
     empty: str = ""
+    x_ticks: Ticks | None = None
 
 
 class RunChart(Chart):
@@ -111,11 +113,9 @@ def laid_out(
         low, high, marks = axis(low, high, 4 if height > 8 else 2)
         y_ticks = [(at, tick_label(at, marks)) for at in marks]
     bottom, _, x_marks = axis(x_low, x_high, 6 if width >= 90 else 4 if width >= 50 else 2)
-    x_ticks = [(at, tick_label(at, x_marks).strip()) for at in x_marks if bottom <= at <= x_high]
+    x_ticks = drawing.x_ticks or [(at, tick_label(at, x_marks).strip()) for at in x_marks if bottom <= at <= x_high]
     if level is not None:
-        columns = 2 * width
-        across = [x_low + (x_high - x_low) * i / (columns - 1) for i in range(columns)]
-        curves.append(Curve(across, [level] * columns, "warn", "╌"))
+        curves.append(Curve([x_low, x_high], [level, level], "warn", "╌", True))
     return curves, low, high, (x_low, x_high), (x_ticks, y_ticks)
 
 
