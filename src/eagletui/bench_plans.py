@@ -64,7 +64,8 @@ KEYS: tuple[Key, ...] = (
     Key("untrained", "text", "with --synthetic: a drafter of the right shape, trained or not"),
     Key("make_untrained", "table", "with --synthetic: make one first; keys of a train job (python, target, data ...)"),
     Key("arm", "tables", "the arms, instead of the default ones"),
-    *(_OF_JOB[name] for name in _SHARED),
+    *(_OF_JOB[name] for name in _SHARED if name != "api_key_env"),
+    Key("api_key_env", "text", "the variable that holds the servers' key; its value comes from you, and is written nowhere"),
 )
 ARM_KEYS: tuple[Key, ...] = (
     Key("role", "text", "none: what the others are compared with", choices=tuple(role for role in ROLES if role != "synthetic")),
