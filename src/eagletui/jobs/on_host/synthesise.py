@@ -244,7 +244,7 @@ class Run:
             "failed": {"value": len(self._ledger.failed), "bad": True},
             "retries": self._asker.retried,
             "outages": self._gate.outages,
-            "longest wait": {"value": max((now - left for left in flying.values()), default=None), "unit": "s"},
+            "longest wait": {"value": max((max(0.0, now - left) for left in flying.values()), default=None), "unit": "s"},
         }
         stage = "waiting for the server" if self._gate.away else "asking"
         if stage != self._stage:
