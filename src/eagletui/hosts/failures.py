@@ -175,3 +175,9 @@ def lost(step: str, name: str, reason: str) -> HostError:
     return HostError(
         step, f"{name} closed the connection ({reason})", "it may limit connections (MaxStartups)", kind="closed", retry=True
     )
+
+
+def turned_away(user: str, host: str, said: str) -> HostError:
+    """The host took the key or the password, and then said why this account may not log in (expired, locked, no logins now)."""
+    words = " ".join("".join(c if c.isprintable() else " " for c in said).split())[:300]
+    return HostError("login", f"{host} turns {user} away: {words}", "its administrator can tell", kind="auth")

@@ -64,7 +64,7 @@ class _Client(asyncssh.SSHClient):
         self.methods: dict[str, None] = {}
         self.offered: list[str] = []
         self.asked = False
-        self.banner = ""
+        self.banner = self.verdict = ""
         self._next = iter(found.candidates)
         self._passwords = 0
         self._challenges = 0
@@ -83,6 +83,8 @@ class _Client(asyncssh.SSHClient):
 
     def auth_banner_received(self, msg: str, lang: str) -> None:
         self.banner = msg
+        if self.offered or self.asked:
+            self.verdict = msg  # not the greeting, which comes first: what PAM says of the account
 
     def auth_completed(self) -> None:
         self._clock.stop()
@@ -357,6 +359,8 @@ class Connector:
                 return busy
             if not seen.startswith("SSH-") and (seen or not isinstance(error, asyncssh.ConnectionLost)):
                 return failures.not_ssh(config.host, config.port, seen)
+        if isinstance(error, asyncssh.ConnectionLost) and stage == "login" and client.verdict.strip():
+            return failures.turned_away(config.user, config.host, client.verdict)
         if isinstance(error, asyncssh.ConnectionLost):
             return failures.lost(stage, config.host, error.reason)
         if isinstance(error, OSError):
