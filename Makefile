@@ -7,7 +7,7 @@ TARGET ?= local
 LAB ?= yes
 
 .DEFAULT_GOAL := help
-.PHONY: help run lab sglang test faults chaos lint docs format lock wheel clean
+.PHONY: help run lab sglang test faults provoke stuck eta chaos lint docs format lock wheel clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -32,6 +32,15 @@ faults: $(VENV)/.dev  ## provoke every fault of docs/faults.md and tell what hel
 
 sglang: $(VENV)/.dev  ## build the real SGLang for the tests, once (2 minutes, 2.6 GB; in EAGLETUI_SGLANG_LAB, else ~/.cache/eagletui/tests)
 	@PYTHON="$(abspath $(BIN)/python)" tests/lab/sglang/build.sh "$${EAGLETUI_SGLANG_LAB:-$$HOME/.cache/eagletui/tests/sglang}"
+
+provoke: $(VENV)/.dev  ## make the real engines fail in every way of docs/provoked.md (CASE="sglang vllm/shard-cut": only those; LOOK=yes: preflight alone)
+	@$(BIN)/python -m tests.lab.provoke $(if $(LOOK),--look) $(ARGS) $(CASE)
+
+stuck: $(VENV)/.dev  ## stop a real server while it is asked: told, and recovered (CASE=vllm or sglang: only that)
+	@$(BIN)/python -m tests.lab.provoke --stuck $(ARGS) $(CASE)
+
+eta: $(VENV)/.dev  ## load one profile six times and compare what was estimated with what came (PROFILE=lab-eagle3 LOADS=6)
+	@$(BIN)/python -m tests.lab.eta $(ARGS) $(or $(PROFILE),lab-eagle3) $(or $(LOADS),6)
 
 chaos: $(VENV)/.dev  ## random faults from a seed, checked after each (MINUTES=10, SEED=n repeats a run; ARGS=--verbose)
 	@tools/system-packages sshd
