@@ -106,6 +106,7 @@ class _Compiler:
         self._out: list[dict[str, Any]] = []
         self._made: list[tuple[str, tuple[str, ...]]] = []
         self._broken: set[str] = set()
+        self._values_of: dict[str, Mapping[str, Any]] = {}
         self._servers: dict[str, dict[str, Any]] = {}
 
     def run(self) -> dict[str, Any]:
@@ -268,10 +269,13 @@ class _Compiler:
         made_by = {**({"path": outputs[0]} if outputs else {}), **step.kind.made(values)}
         stage.names.update({f"{step.id}.{key}": value for key, value in made_by.items()})
         needs = self._needs([spec, spec_of_server], outputs)
+        self._values_of.update(dict.fromkeys(outputs, values))
+        size = {"size": self._size(values)} if step.kind.name == "extract" else {}
         self._out.append(
             {
+                **size,
                 "id": ident, "kind": step.kind.name, "spec": spec, "server": server, "gates": self._gates(step),
-                "stage": stage.name, "needs": needs, "outputs": outputs,
+                "stage": stage.name if step.when == "each" else None, "needs": needs, "outputs": outputs,
             }
         )  # fmt: skip
         self._made.append((ident, tuple(outputs)))
@@ -336,6 +340,15 @@ class _Compiler:
             else:
                 self._note("step", step.number, "gates", f"step {step.id}: {why}", "see docs/pipelines.md")
         return good
+
+    def _size(self, extract: Mapping[str, Any]) -> dict[str, Any]:
+        """How large the hidden states may become, as far as the file tells: the bounds of prompts and rows, one row a prompt."""
+        prepared = self._values_of.get(str(extract["data"]), {})
+        answers = [self._values_of.get(str(path), {}) for path in prepared.get("data") or ()]
+        limits = [limit for values in answers if (limit := values.get("limit"))]
+        rows = sum(limits) if limits and len(limits) == len(answers) else prepared.get("max_samples")
+        layers = len(extract.get("layers") or (0, 0, 0)) + 1
+        return {"target": extract["target"], "rows": rows, "tokens": prepared.get("seq_length"), "layers": layers}
 
     def _needs(self, specs: Sequence[Any], own: Sequence[str]) -> list[str]:
         """The earlier steps whose outputs these specs name: of several with one output the last."""

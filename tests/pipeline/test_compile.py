@@ -122,7 +122,7 @@ def test_stages_go_through_the_data_steps_and_the_rest_comes_once() -> None:
         "answers.all", "prepared.all", "trained.all",
         "bench", "after",
     ]  # fmt: skip
-    assert [step["stage"] for step in plan["steps"]][:3] == ["10", "10", "10"]
+    assert [step["stage"] for step in plan["steps"]][:3] == [None, "10", "10"]
 
 
 def test_rows_grow_in_one_file_and_everything_else_has_a_place_of_its_stage() -> None:

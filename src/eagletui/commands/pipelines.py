@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 from eagletui.commands.desk import Desk
 from eagletui.hosts.base import HostError
+from eagletui.jobs.hidden_states import Layout, file_bytes
+from eagletui.jobs.on_host.target_config import text_config
 from eagletui.jobs.pipeline import RECORD, todo
 from eagletui.text import size
 
@@ -62,11 +64,24 @@ async def look_ahead(desk: Desk, spec: Mapping[str, Any]) -> Ahead:
         )
         for step in plan["steps"]
     )
-    return Ahead(steps, tuple(_notes(desk, plan, record)))
+    states = [await _states(desk, step) for step in plan["steps"] if step.get("size") and step["id"] in again]
+    return Ahead(steps, (*_notes(desk, plan, record), *(words for words in states if words)))
 
 
 async def _record(desk: Desk, path: str) -> dict[str, Any]:
     """What an earlier run has left; empty where there was none."""
+    data = await _file(desk, path)
+    if data is None:
+        return {}
+    try:
+        doc = json.loads(data)
+    except ValueError:
+        raise HostError("pipeline", f"{path} is damaged", "move it away to begin anew, or choose another dir") from None
+    return doc if isinstance(doc, dict) else {}
+
+
+async def _file(desk: Desk, path: str) -> bytes | None:
+    """A small file of the host; None when there is none."""
     try:
         chunk = await desk.session.read(path, 0, PIECE)
         data, same = chunk.data, (chunk.dev, chunk.inode)
@@ -75,13 +90,26 @@ async def _record(desk: Desk, path: str) -> dict[str, Any]:
             data += chunk.data
     except HostError as error:
         if error.kind == "absent":
-            return {}
+            return None
         raise
+    return data
+
+
+async def _states(desk: Desk, step: Mapping[str, Any]) -> str | None:
+    """The most that a step's hidden states will take; None where the target's configuration or the rows are not known."""
+    wanted = step["size"]
+    if not wanted["rows"] or not wanted["tokens"]:
+        return None
     try:
-        doc = json.loads(data)
-    except ValueError:
-        raise HostError("pipeline", f"{path} is damaged", "move it away to begin anew, or choose another dir") from None
-    return doc if isinstance(doc, dict) else {}
+        data = await _file(desk, f"{wanted['target']}/config.json")
+        width = text_config(json.loads(data)).get("hidden_size") if data else None
+    except (HostError, ValueError, AttributeError):
+        return None  # an estimate is all that is lost: the step looks itself, before it writes a byte
+    if not isinstance(width, int):
+        return None
+    most = wanted["rows"] * file_bytes(wanted["tokens"], Layout(wanted["layers"], width, "bfloat16"))
+    rows = f"{wanted['rows']:,} rows of at most {wanted['tokens']:,} tokens, in bfloat16"
+    return f"{step['id']}: at most {size(most)} of hidden states ({rows}); it counts exactly before it writes"
 
 
 def _notes(desk: Desk, plan: Mapping[str, Any], record: Mapping[str, Any]) -> list[str]:
