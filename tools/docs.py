@@ -1,5 +1,5 @@
 """Write the generated documents, or with ``--check`` fail when one is not what it would be: docs/bench.md, docs/commands.md,
-docs/keys.md, docs/failures.md and docs/faults.md."""
+docs/jobs.md, docs/keys.md, docs/failures.md and docs/faults.md."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 
 from failure_table import failure_table
 from fault_table import fault_table
+from job_table import job_table, key_table
 
 ROOT = Path(__file__).resolve().parent.parent
 BEGIN, END = "<!-- generated: {} -->", "<!-- end: {} -->"
@@ -55,18 +56,7 @@ def plan_table() -> str:
     """The keys of a benchmark plan and of its arms."""
     from eagletui.bench_plans import ARM_KEYS, KEYS
 
-    out = []
-    for title, keys in (("key", KEYS), ("key of an `[[arm]]`", ARM_KEYS)):
-        out += [f"| {title} | what it is | what it says |", "|---|---|---|"]
-        for key in keys:
-            default = (
-                ""
-                if key.default in (None, "")
-                else f"; default {key.default!r}".replace("(", "[").replace(")", "]").replace(",]", "]")
-            )
-            out.append(f"| `{key.name}` | {key.expected()}{', required' if key.required else ''}{default} | {key.help} |")
-        out.append("")
-    return "\n".join(out[:-1])
+    return "\n".join([*key_table("key", KEYS), *key_table("key of an `[[arm]]`", ARM_KEYS)][:-1])
 
 
 def filled(text: str, name: str, content: str) -> str:
@@ -85,10 +75,12 @@ def documents() -> dict[Path, str]:
     failures = ROOT / "docs" / "failures.md"
     faults = ROOT / "docs" / "faults.md"
     bench = ROOT / "docs" / "bench.md"
+    jobs = ROOT / "docs" / "jobs.md"
     keys = subprocess.run([sys.executable, "-m", "eagletui.actions"], check=True, capture_output=True, text=True).stdout
     return {
         commands: filled(commands.read_text(), "commands", commands_table()),
         bench: filled(bench.read_text(), "plan", plan_table()),
+        jobs: filled(jobs.read_text(), "kinds", job_table()),
         failures: filled(failures.read_text(), "failures", failure_table()),
         faults: filled(faults.read_text(), "faults", fault_table()),
         ROOT / "docs" / "keys.md": keys,
