@@ -29,6 +29,7 @@ CAUSES = {
     "spec_some": "sglang-spec-partial-assert",
     "spec_tokens": "sglang-spec-tokens",
     "quantization": "quantization-config",
+    "shard_missing": "shards-missing",
     "port_taken": "port-taken",
     "bad_draft_path": "path-missing",
     "eagle3_on_torch_native_refused": "sglang-draft-backend",

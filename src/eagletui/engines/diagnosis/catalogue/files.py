@@ -91,12 +91,13 @@ ENTRIES = (
         id="shards-missing",
         title="shards of the checkpoint are missing: {files}",
         keys=("referenced in index but missing", "No such file or directory", "safetensors"),
-        pattern=r"Weight files referenced in index but missing: (?P<files>.{0,200})|"
+        pattern=r"(?:Weight files referenced in index but missing|references \d+ shard file\(s\) missing from [^:]*):"
+        r" (?P<files>.{0,200})|"
         r"(?:FileNotFoundError|OSError|SafetensorError).*(?:No such file or directory)[^\n]*?(?P<file>[^'\s/]+\.safetensors)",
         cause="the index names files that are not in the directory: the download was not complete",
         remedy="download the missing files again; preflight checks all of them in a second",
         stage=LOAD,
-        source="vllm/model_executor/model_loader/weight_utils.py",
+        source="vllm/model_executor/model_loader/weight_utils.py; recorded with SGLang 0.5.23",
         hit="FileNotFoundError: Weight files referenced in index but missing: {'model-00003-of-00016.safetensors'}",
         miss="INFO 11-29 10:00:00 [x.py:1] No model.safetensors.index.json found in remote.",
         confidence=0.95,
