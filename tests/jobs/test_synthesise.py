@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from eagletui.jobs.on_host import asking, server_gate, synthesise
 from eagletui.jobs.on_host.chat import Unusable
+from eagletui.jobs.on_host.journal import Journal
 from eagletui.jobs.on_host.synthesise import Stop, main
 from tests.jobs.openai_server import OpenAIServer, answer_of, tokens_of
 from tests.jobs.synthesis import by_id, rows_of, run, settings_for
@@ -421,6 +423,38 @@ async def test_a_queue_in_the_server_slows_it_down(
         server.waiting = 3.0
         await run(settings_for(tmp_path, server, 40, concurrency=64))
     assert "concurrency 8 -> 5: 3 wait in the server's queue" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("method", ["append", "sync"])
+async def test_a_disk_that_fails_ends_it_and_what_was_written_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    monkeypatch.setattr(synthesise, "TICK", 0.01)
+    monkeypatch.setattr(synthesise, "SYNC_EVERY", 0.0)
+    whole = getattr(Journal, method)
+    calls = 0
+
+    def full(journal: Journal, *row: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 4:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        whole(journal, *row)
+
+    monkeypatch.setattr(Journal, method, full)
+    gate = asyncio.Event()
+
+    async def slow(body: dict[str, Any], number: int) -> None:
+        if number == 8 and calls < 4:
+            await gate.wait()
+
+    async with OpenAIServer(fault=slow) as server:
+        settings = settings_for(tmp_path, server, 12, concurrency=1)
+        with pytest.raises(OSError, match="No space left"):
+            await run(settings)
+        gate.set()
+        assert (await run(settings))["rows"] == 12
+    assert len(by_id(rows_of(settings))) == 12
 
 
 async def test_concurrency_is_bounded(tmp_path: Path) -> None:

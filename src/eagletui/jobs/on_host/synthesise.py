@@ -12,7 +12,7 @@ import json
 import os
 import sys
 import time
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from eagletui.jobs.on_host.asking import Asker, Failed, Wish
 from eagletui.jobs.on_host.chat import Chat, Unusable
@@ -122,14 +122,13 @@ class Run:
         self._done = self._total - len(self._todo)
         self._enter("asking", self._done)
         self._todo.reverse()
-        watch = asyncio.ensure_future(self._watch())
+        beside = [asyncio.ensure_future(self._watch()), asyncio.ensure_future(self._keep_pace())]
         try:
-            await self._ask_all()
+            await self._ask_all(beside)
         finally:
-            watch.cancel()
-            for task in self._tasks:
+            for task in (*beside, *self._tasks):
                 task.cancel()
-            await asyncio.gather(watch, *self._tasks, return_exceptions=True)
+            await asyncio.gather(*beside, *self._tasks, return_exceptions=True)
             self._ledger.close()
             os.close(self._held)
             await self._chat.close()
@@ -159,8 +158,11 @@ class Run:
 
     # ------------------------------------------------------------------------------------------------------- the asking
 
-    async def _ask_all(self) -> None:
+    async def _ask_all(self, beside: Sequence["asyncio.Task[None]"]) -> None:
         while self._todo or self._tasks:
+            for task in beside:
+                if task.done():
+                    task.result()  # a disk that fails ends the run, not its telling alone
             while self._todo and len(self._tasks) < self._pace.limit:
                 index = self._todo.pop()
                 task = asyncio.ensure_future(self._one(index))
@@ -207,8 +209,8 @@ class Run:
             self._teller.note("the server is there")
 
     async def _watch(self) -> None:
-        """Tell how far it is, look after the pace and the disk."""
-        looked = synced = time.monotonic()
+        """Tell how far it is, and have the disk keep what is written."""
+        synced = time.monotonic()
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(TICK)
@@ -216,14 +218,17 @@ class Run:
             if now - synced >= SYNC_EVERY:
                 synced = now
                 await loop.run_in_executor(None, self._ledger.sync)
-            if now - looked >= WINDOW:
-                looked = now
-                await self._figures.scrape()
-                said = self._pace.look(now, self._figures.counted(), self._figures.waiting, self._full)
-                self._full = len(self._tasks) >= self._pace.limit
-                if said is not None:
-                    self._teller.note(said)
             self._tell(now)
+
+    async def _keep_pace(self) -> None:
+        """Look at the server's figures, which may take a while to come, and decide how many requests there may be."""
+        while True:
+            await asyncio.sleep(WINDOW)
+            await self._figures.scrape()
+            said = self._pace.look(time.monotonic(), self._figures.counted(), self._figures.waiting, self._full)
+            self._full = len(self._tasks) >= self._pace.limit
+            if said is not None:
+                self._teller.note(said)
 
     def _tell(self, now: float) -> None:
         totals, flying = self._ledger.totals, self._asker.flying
@@ -242,8 +247,8 @@ class Run:
             "truncated": {"value": totals.truncated, "bad": True},
             "empty": {"value": totals.empty, "bad": True},
             "failed": {"value": len(self._ledger.failed), "bad": True},
-            "retries": self._asker.retried,
-            "outages": self._gate.outages,
+            "retries": self._asker.retried or None,
+            "outages": self._gate.outages or None,
             "longest wait": {"value": max((max(0.0, now - left) for left in flying.values()), default=None), "unit": "s"},
         }
         stage = "waiting for the server" if self._gate.away else "asking"
