@@ -11,11 +11,11 @@ import os
 import sys
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, List, NamedTuple, Sequence
+from typing import Any, List, NamedTuple, Sequence, Tuple
 
 from eagletui.jobs import hidden_states
 from eagletui.jobs.hidden_states import FORMATS, Layout, Need, Row
-from eagletui.jobs.on_host import telling
+from eagletui.jobs.on_host import probe, telling
 from eagletui.jobs.on_host.arrow_rows import BadDataset, files
 from eagletui.jobs.on_host.inputs import facts
 from eagletui.jobs.on_host.target_config import Shape, read_shape
@@ -53,7 +53,7 @@ def main(argv: Sequence[str]) -> int:
                 extract(options, plan, tell)
             else:
                 _through_server(options, plan)
-    except (Refused, NotOurs, BadDataset) as error:
+    except (Refused, NotOurs, BadDataset, probe.NoStates) as error:
         telling.say("result", why=str(error))
         return 2
     telling.say("result", finished=True)
@@ -99,12 +99,16 @@ def prepare(options: Any, tell: telling.Teller) -> Plan:
         raise Refused("dtype: the target says %s; set the format that the server computes in (%s)" % (dtype, ", ".join(FORMATS)))
     layout = Layout(len(layers), shape.width, dtype)
     tell.stage("reading the prepared lengths")
-    rows = read_prepared(options.data)
+    rows, first = read_prepared(options.data)
     if options.limit:
         rows = rows[: options.limit]
     if not rows:
         raise Refused("%s has no samples" % options.data)
     missing = _room(options, rows, layout)
+    if options.backend == "vllm" and missing.files:
+        handed = probe.probe(options.endpoint, first, options.timeout or time_limit(max(row.tokens for row in rows), 1))
+        missing = _as_handed(options, handed, layout, rows)
+        layout = layout._replace(dtype=handed.dtype)
     try:
         claim(options.output, "extract", facts(options.inputs), "eagletui extract")
         hidden_states.write_rows(os.path.join(options.output, hidden_states.ROWS), rows, layout)
@@ -113,8 +117,22 @@ def prepare(options: Any, tell: telling.Teller) -> Plan:
     return Plan(rows, layers, shape, layout, missing)
 
 
-def read_prepared(data: str) -> List[Row]:
-    """Length and checksum of every prepared sample, in order. Raises `BadDataset`."""
+def _as_handed(options: Any, handed: probe.Handed, layout: Layout, rows: Sequence[Row]) -> Need:
+    """Compare what the server hands out with what is wanted, and ask the disk again with its own number format."""
+    if (handed.layers, handed.width) != (layout.layers, layout.width):
+        raise Refused(
+            "the server hands out %d layers of %d numbers, and %d of %d are wanted: its layers, or its model, are others"
+            % (handed.layers, handed.width, layout.layers, layout.width)
+        )
+    if options.dtype not in ("auto", handed.dtype):
+        raise Refused("dtype: the server computes in %s, not in %s" % (handed.dtype, options.dtype))
+    options.storage = handed.storage
+    return _room(options, rows, layout._replace(dtype=handed.dtype))
+
+
+def read_prepared(data: str) -> Tuple[List[Row], List[int]]:
+    """Length and checksum of every prepared sample, in order, and the first tokens of the first. Raises `BadDataset`."""
+    first: List[int] = []
     pyarrow: Any = import_module("pyarrow")
     ipc: Any = import_module("pyarrow.ipc")
     out: List[Row] = []
@@ -126,10 +144,11 @@ def read_prepared(data: str) -> List[Row]:
                         raise BadDataset("%s has no column input_ids" % path)
                     for ids in batch.column(batch.schema.get_field_index("input_ids")):
                         numbers = ids.values.to_numpy().tolist()
+                        first = first or numbers[:8]
                         out.append(Row(len(numbers), hidden_states.checksum(numbers)))
         except (OSError, pyarrow.ArrowException) as error:
             raise BadDataset("%s cannot be read: %s" % (path, error)) from None
-    return out
+    return out, first
 
 
 def _existing(path: str) -> str:
