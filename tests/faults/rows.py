@@ -63,6 +63,9 @@ NOT_HERE: dict[int, str] = {
     6: "a suspend that freezes the monotonic clock; clocks that jump apart stand in for it",
     9: "the kernel's own network emulation, which this kind of machine lacks; a proxy stands in for it",
     20: "EIO, for want of a device mapper; a full disk stands in for it",
+    37: "a key on a token that is touched, for want of one; a lock-out after failed logins, which this sshd does not count",
     42: "a real card that falls off the bus; a stand-in library answers as one",
+    44: "a memory limit in control groups of version 2: this kind of machine gives that controller to version 1; a tree of files"
+    " stands in for it",
     52: "hours; a run of minutes stands in for them",
 }

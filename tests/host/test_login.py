@@ -164,6 +164,23 @@ async def test_no_key_at_all(bare: Sshd) -> None:
     assert "ssh-add" in error.remedy
 
 
+@pytest.mark.fault(37, how="an ssh-agent that is locked")
+async def test_a_locked_agent_offers_nothing_until_it_is_unlocked(bare: Sshd, tmp_path: Path, agent: Path) -> None:
+    write_key(tmp_path / "held")
+    add(tmp_path / "held")
+    bare.allow(tmp_path / "held.pub")
+    await connects(bare)
+    async with asyncssh.connect_agent(str(agent)) as locks:
+        await locks.lock("secret")
+        before = sum("Connection from" in line for line in bare.log)
+        error = await refused(bare)
+        assert (error.kind, error.retry) == ("auth", False)
+        assert "no key was offered" in error.why
+        assert sum("Connection from" in line for line in bare.log) - before <= 1
+        await locks.unlock("secret")
+    await connects(bare)
+
+
 async def test_a_named_key_that_is_missing_is_told(bare: Sshd, home: Path) -> None:
     (home / ".ssh" / "config").write_text("IdentityFile ~/.ssh/gone\n")
     assert f"{home}/.ssh/gone: no such file" in (await refused(bare)).why
