@@ -29,6 +29,15 @@ class Code(NamedTuple):
 
 def unpack(root: str) -> Code:
     """Have the package as files under the state directory ``root``. Raises `OSError`."""
+    for _ in range(3):
+        try:
+            return _unpacked(root)
+        except FileNotFoundError:
+            continue  # another supervisor, of another version, has just forgotten it
+    return _unpacked(root)
+
+
+def _unpacked(root: str) -> Code:
     files = sources()
     digest = hashlib.sha256()
     for name in sorted(files):
@@ -39,8 +48,14 @@ def unpack(root: str) -> Code:
     if not _whole(path, files):
         _write(path, files)
     fd = os.open(os.path.join(path, USED), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    os.utime(path)
     fcntl.flock(fd, fcntl.LOCK_SH)
+    try:
+        os.utime(path)
+        if not _whole(path, files):
+            raise FileNotFoundError(2, "it is being removed", path)
+    except OSError:
+        os.close(fd)
+        raise
     _forget_old(base, path)
     return Code(path, fd)
 

@@ -111,6 +111,9 @@ class Worked(Kept):
         if self._outcome is None:
             self._look_at_work()
             self._outcome = self._judged(killed)
+            work = self._f.get("work")
+            if work is not None:
+                self._f["work"] = work._replace(rate=None, remaining=None, basis=None)  # it goes nowhere any more
         outcome = self._outcome
 
         def write() -> None:

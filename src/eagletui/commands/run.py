@@ -22,7 +22,7 @@ from eagletui.profiles import load_profiles
 from eagletui.records import GpuSample, JobState
 
 JUDGE_SECONDS = 20.0
-"""How long the supervisor of a job that has ended may take to look at its result, before the end is told without that."""
+"""How long what follows the end of a main process may take: the end of its last child, the look at its result."""
 
 
 class RunPlan(NamedTuple):
@@ -122,9 +122,9 @@ async def wait_over(desk: Desk, job: str, on_change: Callable[[JobState], None])
             return False
         now = time.monotonic()
         ended = now if ended is None else ended
-        # the last state comes when no process of it is left; a job whose supervisor died is never judged
+        # it is judged when no process of it is left; one that leaves a process behind may never be, as one without a supervisor
         judged = state.outcome is not None or state.state not in ("exited", "oom")
-        return judged or (not state.members and now - ended > JUDGE_SECONDS)
+        return judged or now - ended > JUDGE_SECONDS
 
     return await wait_until(desk, job, on_change, over)
 
