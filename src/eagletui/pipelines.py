@@ -263,6 +263,11 @@ class _Compiler:
         spec = self._spec(step, values)
         if spec is None:
             return False
+        shared = sorted(set(spec.get("gpus") or ()) & set((spec_of_server or {}).get("gpus") or ()))
+        if shared:
+            what = f"step {step.id}: it and its server {server} want the same card ({shared[0]})"
+            self._note("step", step.number, "gpus", what, "give them different ones")
+            return False
         # a command has no output of its own: what it is expected to leave stands for it
         expected = [path for path in spec.get("expect") or () if path.startswith("/")]
         outputs = [str(values["output"])] if values.get("output") else expected

@@ -255,6 +255,18 @@ def test_a_step_whose_supervisor_died_is_waited_for_and_begun_again(pipes: Pipel
     assert len(pipes.rows("one")) == 3
 
 
+def test_what_a_step_leaves_behind_is_ended_and_does_not_hold_up_the_next(pipes: Pipelines) -> None:
+    left = pipes.step("one", gates=[])
+    code = left["spec"]["argv"][4].replace(
+        "import json", "import subprocess\nif sys.argv[1] == 'one': subprocess.Popen(['sleep', '600'])\nimport json", 1
+    )
+    left["spec"]["argv"][4] = "import sys\n" + code
+    job = pipes.run([left, pipes.step("two")])
+    assert pipes.over(job, 120)["ok"] is True, pipes.log(job)
+    assert "what it left behind is ended too" in pipes.log(job)
+    assert not pipes.jobs.members(pipes.entry("one")["job"])
+
+
 def test_secrets_reach_the_steps_that_name_them_alone(pipes: Pipelines) -> None:
     code = "import json,os; print(json.dumps({'eagletui': 'result', 'n': len(os.environ.get('HF_TOKEN', ''))}))"
     steps = []

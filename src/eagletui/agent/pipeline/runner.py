@@ -8,6 +8,7 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from eagletui.agent import state_dir
 from eagletui.agent.calls import CallError
+from eagletui.agent.job_files import ENDED as ENDED_STATES
 from eagletui.agent.loop import Loop
 from eagletui.agent.pipeline.asking import AT_ONCE, Asking, Ended
 from eagletui.agent.pipeline.record import Record
@@ -17,6 +18,8 @@ from eagletui.jobs import gates
 from eagletui.jobs.pipeline import made, step_prints, todo
 
 DONE, FAILED, ENDED = 0, 1, 3
+LEFT_SECONDS = 10.0
+"""How long processes that a step has left behind may stay: the step itself has ended, and nobody else would ever end them."""
 LOST_MOST = 3
 """How often a step is begun again by itself after its supervisor was lost: nobody knows then how it ended."""
 
@@ -182,6 +185,14 @@ class Runner:
             if state.get("state") == "lost_supervisor" and not told:
                 told.append("lost")
                 self._tell.line("the supervisor of job %s has died; the step goes on without one" % job, 1)
+            if (
+                state.get("state") in ENDED_STATES
+                and time.time() - float(state.get("ended") or 0) > LEFT_SECONDS
+                and "left" not in told
+            ):
+                told.append("left")
+                self._tell.line("it has ended, and what it left behind is ended too (%s)" % state.get("detail"), 1)
+                self._asking.kill(job, self._by, False)
             self._tell.troubles = ["%s: %s" % (step["id"], text) for text in state.get("troubles") or ()]
             self._tell.at(number, step, work_words(state.get("work")) or str(state.get("detail") or ""))
             self._servers.check(step.get("server"))
@@ -276,10 +287,12 @@ class Runner:
         while True:
             self._asking.heed()
             try:
-                if at is not None and at.get("state") == "running" and at.get("job") and state == "ended":
-                    self._tell.line("ending job %s" % at["job"], 1)
-                    self._end_job(str(at["job"]))
-                    at.update(state="ended", why="ended with the pipeline")
+                if at is not None and at.get("state") == "running" and at.get("job"):
+                    if self._asking.over(str(at["job"])) is None:
+                        self._tell.line("ending job %s" % at["job"], 1)
+                        self._end_job(str(at["job"]))
+                    if state == "ended":
+                        at.update(state="ended", why="ended with the pipeline")
                 self._servers.stop(self._servers.running(), self._by, lambda: self._asking.asked >= AT_ONCE)
                 break
             except Ended:
