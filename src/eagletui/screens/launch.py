@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.binding import BindingType
 from textual.timer import Timer
 from textual.widget import Widget
-from textual.widgets import Input
 
 from eagletui.commands.logs import HostError
 from eagletui.profiles import Profile
 from eagletui.screens.deeds import deeds_of
+from eagletui.screens.form import FormRow, PlanForm, command_lines, runs_as_line, signed
 from eagletui.screens.preflight import PreflightSheet, brief
 from eagletui.text import MISSING, clean, plural
 from eagletui.views.launch_form import FIELDS, kind_of, profile_of, texts_of
@@ -22,7 +20,7 @@ from eagletui.views.preflight import blocked
 from eagletui.views.serving import choose
 from eagletui.widgets.dialog import Lines
 from eagletui.widgets.paint import Line, folded
-from eagletui.widgets.sheet import Field, Sheet, bindings
+from eagletui.widgets.sheet import Sheet, bindings
 from eagletui.widgets.table import Column, Row, Table
 
 if TYPE_CHECKING:
@@ -30,13 +28,8 @@ if TYPE_CHECKING:
     from eagletui.commands.preflight import Preflight
     from eagletui.config import Notice
 
-PAUSE = 0.2
-"""Seconds without a key before the command is made anew."""
 LOOK_PAUSE = 0.5
 """Seconds more before the host is asked what would stop it."""
-LABEL = 19
-CHROME = 7
-"""Rows of the form that are neither fields nor command: heading, origin, a blank one, what is said, the keys."""
 
 
 class ProfileTable(Table):
@@ -118,28 +111,12 @@ class LaunchSheet(Sheet[Profile]):
         self.dismiss(self._table.profiles[message.key])
 
 
-class Fields(VerticalScroll, can_focus=False, inherit_bindings=False):
-    """The fields; they scroll with the focus. Without the arrows of a scrolled box, which the form has for going among them."""
-
-
-class LaunchForm(Sheet[None]):
+class LaunchForm(PlanForm):
     """A profile as fields, over the command they make. It starts from the last of its name that became ready here."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        *bindings("form_launch", "form_preflight", "form_save", "form_save_all", "form_reset"),
-        Binding("down", "app.focus_next", show=False),
-        Binding("up", "app.focus_previous", show=False),
-        Binding("pagedown", "scroll_preview(1)", show=False, priority=True),
-        Binding("pageup", "scroll_preview(-1)", show=False, priority=True),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings("form_preflight", "form_save", "form_save_all", "form_reset")
     hints = ("form_launch", "form_preflight", "form_save", "form_save_all", "form_reset")
-    DEFAULT_CSS = f"""
-    LaunchForm .fields {{ height: auto; background: $surface; scrollbar-size-vertical: 1; }}
-    LaunchForm .row {{ height: 1; }}
-    LaunchForm .row > Lines {{ width: {LABEL}; }}
-    LaunchForm .row > Field {{ width: 1fr; }}
-    LaunchForm .preview {{ height: auto; margin-top: 1; background: $surface; scrollbar-size-vertical: 1; }}
-    """
+    first = "model"
 
     def __init__(self, profile: Profile, good: Profile | None = None) -> None:
         super().__init__()
@@ -149,101 +126,39 @@ class LaunchForm(Sheet[None]):
         self.looked: Preflight | None = None
         self._look_problem = ""
         self._look_timer: Timer | None = None
-        self.problems: dict[str, str] = {}
-        self._timer: Timer | None = None
-        self._busy = False
         self._said_busy: tuple[str, ...] = ()
-        self._labels: dict[str, Lines] = {}
+        self._force = False
 
     def heading(self) -> str:
         return f"launch {self._file.name}"
 
-    def body(self) -> Iterable[Widget]:
-        yield Lines(self._origin)
-        with Fields(classes="fields"):
-            texts = texts_of(self.start)
-            for field in FIELDS:
-                label = self._labels[field.id] = Lines(lambda _width, f=field: [self._label(f.id, f.label)])  # type: ignore[misc]
-                yield Horizontal(label, Field(texts[field.id], id=f"field-{field.id}", hint=field.hint), classes="row")
-            yield Vertical(id="secret-values")
-        self._preview = Lines(self._preview_lines)
-        with VerticalScroll(classes="preview", can_focus=False):
-            yield self._preview
-
-    def on_mount(self) -> None:
-        self.query_one("#secret-values").styles.height = "auto"
-        self.query_one("#field-model", Field).focus()
-        self._plan_soon(0.0)
-
-    def on_resize(self) -> None:
-        """The fields take what they need, at most half; the command has the rest."""
-        room = self.app.size.height * 94 // 100 - CHROME
-        fields = min(len(FIELDS) + len(self.query_one("#secret-values").children), max(5, room // 2))
-        self.query_one(".fields").styles.max_height = fields
-        self.query_one(".preview").styles.max_height = max(4, room - fields)
-
-    def action_scroll_preview(self, way: int) -> None:
-        """Scroll the command and the environment by a page; the fields keep the keys."""
-        preview = self.query_one(".preview", VerticalScroll)
-        preview.scroll_relative(y=way * max(1, preview.size.height - 1), animate=False)
+    def rows(self) -> list[FormRow]:
+        texts = texts_of(self.start)
+        return [FormRow(field.id, field.label, texts[field.id], field.hint) for field in FIELDS]
 
     # -------------------------------------------------------------------------------------------------------- the words
 
-    def _origin(self, width: int) -> list[Line]:
+    def origin(self, width: int) -> list[Line]:
         if self._good is not None and self.start is self._good:
             return [[("as it last became ready on this host", "good"), ("   ctrl+r: as the file has it", "dim")]]
         source = clean(self._file.source or "its last launch", 200)
         return [[(f"{kind_of(self._file)}   ", "dim"), (source, "dim")]]
 
-    def _label(self, id_: str, label: str) -> Line:
-        return [("✗ " if id_ in self.problems else "  ", "bad"), (label, "bad" if id_ in self.problems else "dim")]
-
-    def _preview_lines(self, width: int) -> list[Line]:
-        out: list[Line] = []
-        for field, what in self.problems.items():
-            name = next((f.label for f in FIELDS if f.id == field), "")
-            text = clean(f"{name}: {what}" if name else what, 400)
-            out += [[("✗ " if at == 0 else "  ", "bad"), (piece, "bad")] for at, piece in enumerate(folded(text, width - 2))]
+    def preview_lines(self, width: int) -> list[Line]:
         if self.plan is None:
-            return out
+            return []
+        out: list[Line] = []
         for warning in self.plan.warnings:
-            pieces = folded(clean(warning, 400), width - 2)
-            out += [[("! " if at == 0 else "  ", "warn"), (piece, "warn")] for at, piece in enumerate(pieces)]
-        if self.plan.runs_as:
-            how = "runs " if self.plan.runs_as.startswith(("in ", "as ")) else "runs as "
-            out.append([(how, "dim"), (clean(self.plan.runs_as, 200), "")])
+            out += signed(warning, "! ", "warn", width)
+        out += runs_as_line(self.plan.runs_as)
         for line in self.plan.about:
             out += [[(piece, "")] for piece in folded(clean(line, 1000), max(10, width - 2))]
         out += brief(self.looked, self._look_problem, width, self.app.keys.shown("form_preflight"))  # type: ignore[attr-defined]
-        out.append([("command and environment", "head"), ("   pgup pgdn scroll", "dim")])
-        out += [[(piece, "")] for piece in folded(clean(shlex.join(self.plan.command), 1 << 16), max(10, width - 2))]
-        for name, value in sorted(self.plan.env.items()):
-            out += [[(piece, "dim")] for piece in folded(clean(f"{name}={shlex.quote(value)}", 1 << 14), max(10, width - 2))]
-        return out
+        return [*out, *command_lines(self.plan.command, self.plan.env, width)]
 
     # --------------------------------------------------------------------------------------------------------- the plan
 
-    def on_input_changed(self, event: Input.Changed) -> None:
-        event.stop()
-        if (event.input.id or "").startswith("field-"):
-            self._plan_soon(PAUSE)
-
-    def _plan_soon(self, pause: float) -> None:
-        if self._timer is not None:
-            self._timer.stop()
-        self._timer = self.set_timer(pause, self._start_planning) if pause else None
-        if not pause:
-            self._start_planning()
-
-    def _start_planning(self) -> None:
-        self.run_worker(self._make_plan(), group="plan", exclusive=True)
-
-    def texts(self) -> dict[str, str]:
-        """What stands in the fields now."""
-        return {field.id: self.query_one(f"#field-{field.id}", Field).value for field in FIELDS}
-
-    async def _make_plan(self) -> LaunchPlan | None:
-        """The plan of what stands in the fields; None, with what is wrong shown, when none can be made."""
+    async def make_plan(self) -> LaunchPlan | None:
         profile, self.problems = profile_of(self.start, self.texts())
         self.plan = None
         if profile is not None:
@@ -252,9 +167,6 @@ class LaunchForm(Sheet[None]):
             except HostError as error:
                 self.problems = {"": f"{error.why}" + (f" - {error.remedy}" if error.remedy else "")}
         self._look_soon()
-        await self._ask_secrets(self.plan.missing if self.plan is not None else None)
-        for panel in (*self._labels.values(), self._preview):
-            panel.redraw()
         return self.plan
 
     # ---------------------------------------------------------------------------------------------------- the preflight
@@ -285,7 +197,7 @@ class LaunchForm(Sheet[None]):
         self.run_worker(self._show_findings(), group="findings", exclusive=True)
 
     async def _show_findings(self) -> None:
-        plan = self.plan or await self._make_plan()
+        plan = self.plan or await self.remade()
         if plan is None:
             self.say([("✗ ", "bad"), ("there is nothing to look at: see above", "bad")])
             return
@@ -293,9 +205,9 @@ class LaunchForm(Sheet[None]):
         self.app.push_screen(PreflightSheet(plan, self.looked if same else None), self._override)
 
     def _override(self, launch: bool | None) -> None:
-        if launch and not self._busy:
-            self._busy = True
-            self.run_worker(self._launch(force=True), group="launch")
+        if launch:
+            self._force = True
+            self.start_launch()
 
     async def _allowed(self, plan: LaunchPlan) -> bool:
         """Whether nothing blocks the launch; else the page with the findings is shown, which can override them."""
@@ -309,48 +221,20 @@ class LaunchForm(Sheet[None]):
         self.app.push_screen(PreflightSheet(plan, looked), self._override)
         return False
 
-    async def _ask_secrets(self, missing: Sequence[str] | None) -> None:
-        """A field for each secret that this machine's environment lacks; a value that was typed stays while it is wanted."""
-        if missing is None:
-            return
-        place = self.query_one("#secret-values", Vertical)
-        for row in list(place.children):
-            if row.name not in missing:
-                await row.remove()
-        known = {row.name for row in place.children}
-        for name in missing:
-            if name not in known:
-                label = Lines(lambda _width, n=name: [[("  ", ""), (clean(n, LABEL - 3), "warn")]])  # type: ignore[misc]
-                value = Field(hidden=True, hint=f"the value of {name}: sent to the host alone, written nowhere")
-                await place.mount(Horizontal(label, value, classes="row", name=name))
-        self.on_resize()
+    async def remade(self) -> LaunchPlan | None:
+        """The plan of what stands in the fields now."""
+        await self.planned()
+        return self.plan
 
-    def _secrets(self) -> dict[str, str]:
-        rows = self.query_one("#secret-values", Vertical).children
-        return {str(row.name): row.query_one(Field).value for row in rows}
-
-    # --------------------------------------------------------------------------------------------------------- the keys
-
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        event.stop()
-        self.focus_next(Field)
-
-    def action_dialog_form_launch(self) -> None:
-        if not self._busy:
-            self._busy = True
-            self.run_worker(self._launch(), group="launch")
-
-    async def _launch(self, force: bool = False) -> None:
+    async def launch(self) -> None:
+        force, self._force = self._force, False
         try:
-            plan = await self._make_plan()
+            plan = await self.remade()
             if plan is None:
                 self.say([("✗ ", "bad"), ("nothing was launched: see above", "bad")])
                 return
-            secrets = self._secrets()
-            without = [name for name in plan.missing if not secrets.get(name)]
-            if without:
-                self.say([("! ", "warn"), (f"type a value for {', '.join(without)}: it is not in your environment", "warn")])
-                next(row for row in self.query_one("#secret-values").children if row.name == without[0]).query_one(Field).focus()
+            secrets = self.secrets()
+            if self.lacks_secrets(plan, secrets):
                 return
             if not force and not await self._allowed(plan):
                 return
@@ -365,8 +249,6 @@ class LaunchForm(Sheet[None]):
         except HostError as error:
             self.fail(error)
             return
-        finally:
-            self._busy = False
         if state.state == "failed_to_exec":
             why = state.first_error or state.detail or "its program could not be started"
             self.say([("✗ ", "bad"), (clean(f"it did not start: {why}", 600), "bad")])
@@ -400,7 +282,6 @@ class LaunchForm(Sheet[None]):
     def action_dialog_form_reset(self) -> None:
         """Between the last good one and the file's."""
         self.start = self._file if self.start is self._good or self._good is None else self._good
-        for id_, text in texts_of(self.start).items():
-            self.query_one(f"#field-{id_}", Field).value = text
+        self.fill(texts_of(self.start))
         for lines in self.query(Lines):
             lines.redraw()
