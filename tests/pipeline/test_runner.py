@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from eagletui.agent import procfs, supervisor
 from eagletui.agent.syscalls import signal_process
+from eagletui.hosts import bootstrap
 from eagletui.jobs.kinds import kind
 from tests.agent.jobs_harness import Jobs
+from tests.conftest import VERSIONS, find_python
 from tests.pipeline.harness import Pipelines
 
 
@@ -290,3 +293,22 @@ def test_a_record_that_is_damaged_is_never_overwritten(pipes: Pipelines) -> None
     state = pipes.over(pipes.run([pipes.step("one")]))
     assert "pipeline.json is damaged" in state["outcome"]
     assert (pipes.dir / "pipeline.json").read_text() == "{"
+
+
+def test_it_runs_from_the_agents_code_on_the_oldest_python(pipes: Pipelines, monkeypatch: pytest.MonkeyPatch) -> None:
+    python = find_python(VERSIONS[0])
+    if python is None:
+        pytest.skip(f"no Python {VERSIONS[0]} on this machine")
+    monkeypatch.setattr(supervisor.bundle, "BLOB", bootstrap.bundle())
+    monkeypatch.setattr(supervisor.sys, "executable", python)
+    (pipes.made / "one.hold").touch()
+    job = pipes.run([pipes.step("one", server="target")], {"target": pipes.server()})
+    pipes.until(lambda: pipes.rows("one"), "step one works")
+    for name in (job, pipes.entry("one")["job"], pipes.record()["servers"]["target"]["job"]):
+        assert procfs.argv(pipes.jobs.state(name)["shim_pid"])[0] == python
+    assert procfs.argv(pipes.jobs.state(job)["pid"])[0] == python
+    assert pipes.jobs.kill(job)["result"]["remaining"] == []
+    assert pipes.over(job)["rc"] == 3
+    for path in (pipes.jobs.root / "jobs").glob("*/shim.log"):
+        assert path.read_text() == ""
+    assert not (pipes.jobs.root / "jobs" / job / "runner.log").exists()
