@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 import threading
 import time
 from contextlib import suppress
@@ -53,7 +54,7 @@ class StandIn:
                 size = int(self.headers.get("Content-Length") or 0)
                 outer.post(self, json.loads(self.rfile.read(size) or b"{}"))
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server = ThreadingHTTPServer(("127.0.0.1", wishes.get("port", 0)), Handler)
         self.server.daemon_threads = True
         self.port = self.server.server_address[1]
         self.thread = threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True)
@@ -175,3 +176,16 @@ def _send(handler: BaseHTTPRequestHandler, status: int, doc: Any) -> None:
     handler.send_header("Content-Length", str(len(data)))
     handler.end_headers()
     handler.wfile.write(data)
+
+
+def main() -> None:
+    """As a server of its own: ``stand_in.py serve MODEL --port N [--speculative-config JSON]``, until it is ended."""
+    words = sys.argv[1:]
+    config = json.loads(words[words.index("--speculative-config") + 1]) if "--speculative-config" in words else {}
+    server = StandIn(k=int(config.get("num_speculative_tokens", 0)), port=int(words[words.index("--port") + 1]))
+    print("INFO 11-30 00:00:00 [stand_in.py:1] version 0.32.0", flush=True)
+    server.server.serve_forever(0.05)
+
+
+if __name__ == "__main__":
+    main()

@@ -82,6 +82,20 @@ def test_the_peak_of_the_tool_is_not_taken_for_the_concurrency() -> None:
     assert from_vllm(doc, Run(24, 1, 120)).in_flight == pytest.approx(1.0, abs=0.01)
 
 
+def test_the_tools_peak_counts_chunks_and_is_not_taken_for_a_speed() -> None:
+    doc = recorded("cpu_eagle")
+    speed = from_vllm(doc, Run(24, 1, 120, True, 3)).tokens_per_s
+    assert speed is not None
+    assert doc["max_output_tokens_per_s"] < speed, "a chunk holds more than one token: its peak lies below the mean"
+
+
+def test_gauges_of_the_last_interval_are_no_counts() -> None:
+    before, after = counters()
+    gauges = {"acceptance_from": "gauge", "gauge_length": 3.5, "gauge_rate": 0.8, "verify_steps": None, "drafted": None}
+    found = with_counters(from_own(tool(), RUN), RUN, before._replace(**gauges), after._replace(**gauges))
+    assert found.spec is None
+
+
 def test_sglangs_accept_length_of_all_times_is_not_read() -> None:
     found = from_sglang(tool(accept_length=3.9), RUN)
     assert found.spec is None

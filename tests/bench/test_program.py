@@ -13,6 +13,7 @@ import pytest
 
 from eagletui.jobs.benchmark import Benchmark
 from eagletui.jobs.keys import read_keys
+from eagletui.jobs.on_host.bench_tools import find
 from eagletui.jobs.on_host.verdict import judge, result_of, validation_of
 from eagletui.records.bench import BenchResult
 from tests.bench.stand_in import StandIn
@@ -216,7 +217,7 @@ def test_prompts_that_are_none_are_told_with_their_line(tmp_path: Path, prompts:
 # ------------------------------------------------------------------------------------------------------- the engine's own tool
 
 _TOOL = """
-import json, sys
+import json, os, sys
 sys.path.insert(0, {src!r})
 from eagletui.jobs.on_host import load_client
 if {broken!r}:
@@ -230,7 +231,7 @@ extra = json.loads(value("--extra-request-body")) if "--extra-request-body" in w
 ask = load_client.Ask("127.0.0.1", int(url.rpartition(":")[2]), "tiny", 64)
 doc = load_client.run(ask, chats, int(value("--max-concurrency")))
 del doc["spec_details"]
-doc["argv"] = words
+doc["offline"] = os.environ.get("HF_HUB_OFFLINE")
 if "--output-file" in words:
     open(value("--output-file"), "a").write(json.dumps(doc) + "\\n")
 else:
@@ -275,6 +276,7 @@ def test_vllms_tool_is_run_with_its_traps_closed(tmp_path: Path, prompts: Path) 
         measured = [body["messages"][-1]["content"] for body in server.asked[2:]]
     result = result_of(str(tmp_path / "out"))
     assert result.cells[0].passes[0].tool == "vllm bench serve"
+    assert json.loads(Path(result.cells[0].passes[0].file or "").read_text())["offline"] == "1", "nothing is asked of a hub"
     argv = tool_argv(result)
     for flag in ("--skip-chat-template", "--disable-shuffle", "--no-oversample", "--save-detailed"):
         assert flag in argv
@@ -316,6 +318,16 @@ def test_a_tool_that_cannot_be_run_is_replaced_and_that_is_told(tmp_path: Path, 
     result = result_of(str(tmp_path / "out"))
     assert "measured by eagletui's own client: sglang.benchmark.serving cannot be run here" in result.notes[0]
     assert result.cells[0].passes[0].tool == "eagletui's client"
+
+
+def test_sglangs_tool_under_its_old_name_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine_package(tmp_path, "sglang")
+    root = tmp_path / "site" / "sglang"
+    (root / "benchmark" / "serving.py").rename(root / "bench_serving.py")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    tool, why = find("sglang")
+    assert tool is not None, why
+    assert tool.module == "sglang.bench_serving"
 
 
 def test_a_tool_that_is_too_old_is_not_taken(tmp_path: Path, prompts: Path) -> None:

@@ -22,7 +22,7 @@ from eagletui.records import BadRecord, JobState, from_doc
 from eagletui.records.bench import BenchResult, BenchVerdict, Comparison, LoadVerdict
 
 LARGEST = 64 << 20
-PIECE = 1 << 20
+PIECE = 1 << 16
 KINDS = ("benchmark", "verdict")
 
 
