@@ -76,7 +76,7 @@ def test_a_key_is_never_in_the_spec() -> None:
 
 
 GOOD = {
-    "prompts": 10, "answers": 10, "rows": 10, "failed": 0, "missing": 0, "double": 0, "failed_share": 0.0,
+    "ended_early": 0, "prompts": 10, "answers": 10, "rows": 10, "failed": 0, "missing": 0, "double": 0, "failed_share": 0.0,
     "bytes": 5, "why": "10 rows", "reasons": {}, "errors": "/e",
 }  # fmt: skip
 

@@ -130,6 +130,49 @@ async def test_without_a_server_nothing_is_given_up(tmp_path: Path, monkeypatch:
     assert len(by_id(rows_of(settings))) == 12
 
 
+async def test_a_server_whose_token_ids_it_does_not_find_is_not_asked_for_nothing(tmp_path: Path) -> None:
+    """SGLang puts them where the tool does not look: every answer would be made, and thrown away."""
+
+    async def slow(body: dict[str, Any], number: int) -> None:
+        await asyncio.sleep(0.05)
+
+    async with OpenAIServer(ids="sglang", fault=slow) as server:
+        with pytest.raises(Unusable, match="no token ids where regenerate-responses looks for them: leave out tool"):
+            await run(wishes(tmp_path, server, 200))
+        assert len(server.bodies) < 200
+
+
+async def test_conversations_that_it_ends_are_counted(tmp_path: Path) -> None:
+    """It ends one whose prompt and answer are longer than max_tokens, and tells nobody."""
+    turns = [{"role": "user", "content": text} for text in ("a short one", "another one " * 10, "the last one")]
+    async with OpenAIServer() as server:
+        made = await run(wishes(tmp_path, server, [{"id": "t", "messages": turns}]))
+    assert (made["complete"], made["rows"], made["ended_early"]) == (1, 2, 1)
+
+
+async def test_no_answer_for_long_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tool waits for ever, and says nothing."""
+    monkeypatch.setattr(regenerate, "STALL_LEAST", 0.1)
+    told: list[str | None] = []
+    stalled = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    class Told(Teller):
+        def trouble(self, subject: str, text: str | None) -> None:
+            told.append(text)
+            loop.call_soon_threadsafe(stalled.set)
+
+    async def hang(body: dict[str, Any], number: int) -> None:
+        await stalled.wait()
+
+    monkeypatch.setattr(f"{__name__}.Teller", Told)
+    async with OpenAIServer(fault=hang) as server:
+        await run(wishes(tmp_path, server, 1))
+    assert told[0] is not None
+    assert told[0].startswith("no new answer for ")
+    assert told[-1] is None, "and taken back"
+
+
 async def test_it_gets_a_file_of_one_schema_with_an_id_in_every_row(tmp_path: Path) -> None:
     rows = [{"conversations": [{"from": "human", "value": f"q{n}"}, {"from": "gpt", "value": "-"}], "more": n} for n in range(3)]
     async with OpenAIServer() as server:

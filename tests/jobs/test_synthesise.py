@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from eagletui.jobs.on_host import asking, server_gate, synthesise
+from eagletui.jobs.on_host import asking, figures, server_gate, synthesise
 from eagletui.jobs.on_host.chat import Unusable
 from eagletui.jobs.on_host.journal import Journal
 from eagletui.jobs.on_host.synthesise import Stop, main
+from eagletui.jobs.on_host.telling import Teller
 from tests.jobs.openai_server import OpenAIServer, answer_of, tokens_of
 from tests.jobs.synthesis import by_id, rows_of, run, settings_for
 
@@ -146,7 +147,7 @@ async def test_nobody_answers_on_top_of_a_cut_answer(tmp_path: Path) -> None:
     async with OpenAIServer(fault=fault) as server:
         settings = settings_for(tmp_path, server, [{"id": "t", "messages": TALK}])
         made = await run(settings)
-        assert (made["complete"], made["rows"], made["truncated"]) == (1, 2, 1)
+        assert (made["complete"], made["rows"], made["truncated"], made["ended_early"]) == (1, 2, 1, 1)
         await run(settings)
         assert len(server.bodies) == 2
 
@@ -455,6 +456,29 @@ async def test_a_disk_that_fails_ends_it_and_what_was_written_stays(
         gate.set()
         assert (await run(settings))["rows"] == 12
     assert len(by_id(rows_of(settings))) == 12
+
+
+async def test_a_request_that_hangs_is_told_while_it_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(figures, "STALL_LEAST", 0.1)
+    monkeypatch.setattr(synthesise, "TICK", 0.02)
+    told: list[tuple[str, str | None]] = []
+    stalled = asyncio.Event()
+
+    class Told(Teller):
+        def trouble(self, subject: str, text: str | None) -> None:
+            told.append((subject, text))
+            stalled.set()
+
+    async def hang(body: dict[str, Any], number: int) -> None:
+        await stalled.wait()
+
+    monkeypatch.setattr("tests.jobs.synthesis.Teller", Told)
+    async with OpenAIServer(fault=hang) as server:
+        assert (await run(settings_for(tmp_path, server, 1)))["rows"] == 1
+    subject, text = told[0]
+    assert subject == "requests"
+    assert text is not None
+    assert text.startswith("1 wait for more than 0 s, the longest (p0) for 0 s")
 
 
 async def test_concurrency_is_bounded(tmp_path: Path) -> None:

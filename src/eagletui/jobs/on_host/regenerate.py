@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from typing import Any, Dict, List, Mapping, Optional, Set
+from typing import Any, Dict, List, Mapping, Optional, Pattern, Set
 
 from eagletui.jobs.on_host.answers import generated
 from eagletui.jobs.on_host.chat import Chat, Unusable
@@ -36,6 +36,7 @@ ROUNDS = 5
 _NO_SERVER = re.compile(
     r"Client(Connector|OS|Connection|Payload)|ServerDisconnected|Connection(Reset|Refused|Aborted)|HTTP 50[234]"
 )
+_NO_IDS = re.compile("returned no token ids")
 _EMPTY = "empty assistant generation"
 
 
@@ -48,6 +49,7 @@ class Regeneration:
         self._ids = set(prompts.ids[:total])
         self.done: Set[str] = set()
         self._rows: Set[str] = set()
+        self._answers: Dict[str, int] = {}
         self._double = self._tokens = self._truncated = 0
         self._at = 0
         self._errors_at = 0
@@ -109,14 +111,14 @@ class Regeneration:
         self._errors_at, self._reasons, self._moved = 0, {}, time.monotonic()
         child = Child(self._command(model), {"COLUMNS": "200", "HF_HUB_OFFLINE": "1"}, keep=(held,))
         ended = threading.Event()
-        gone: List[str] = []
+        useless: List[str] = []
 
         def watch() -> None:
             while not ended.wait(TICK):
                 self._read()
-                reason = next((text for text in self._reasons.values() if _NO_SERVER.search(text)), None)
-                if reason and not gone:
-                    gone.append(reason)
+                reason = self._reason(_NO_SERVER) or self._reason(_NO_IDS)
+                if reason and not useless:
+                    useless.append(reason)
                     child.process.terminate()
                 self._tell()
 
@@ -127,12 +129,17 @@ class Regeneration:
         watcher.join()
         repair(self._path(RAW))
         self._read()
+        self._moved = time.monotonic()  # it is not waited for any more
         self._tell()
-        if gone:
-            return gone[0]
-        if status != 0:
+        if self._reason(_NO_IDS):
+            raise Unusable("the server gives no token ids where regenerate-responses looks for them: leave out tool")
+        if status != 0 and not useless:
             raise Unusable("regenerate-responses ended with status %d: %s" % (status, (child.last or ["it said nothing"])[-1]))
-        return next((text for text in self._reasons.values() if _NO_SERVER.search(text)), None)
+        return self._reason(_NO_SERVER)
+
+    def _reason(self, pattern: Pattern[str]) -> Optional[str]:
+        """The first error of this round that is of that kind."""
+        return next((text for text in list(self._reasons.values()) if pattern.search(text)), None)
 
     def _command(self, model: str) -> List[str]:
         settings = self._settings
@@ -161,7 +168,9 @@ class Regeneration:
                 self._double += 1
                 continue
             self._rows.add(name)
-            self.done.add(str(row.get("primary_id")))
+            prompt = str(row.get("primary_id"))
+            self.done.add(prompt)
+            self._answers[prompt] = self._answers.get(prompt, 0) + 1
             self._tokens += generated(row)
             self._truncated += truncated(row)
             self._moved = time.monotonic()
@@ -195,6 +204,8 @@ class Regeneration:
         empty = sum(_EMPTY in self._reasons.get(name, "") for name in missing)
         failed = sum(name in self._reasons for name in missing) - empty
         answers = len(self._rows)
+        asked = zip(self._prompts.ids[: self._total], self._prompts.answers)
+        short = sum(0 < self._answers.get(name, 0) < number for name, number in asked)
         return {
             "prompts": self._total,
             "complete": self._total - len(missing),
@@ -205,6 +216,7 @@ class Regeneration:
             "missing": len(missing) - failed - empty,
             "truncated": self._truncated,
             "empty": empty,
+            "ended_early": short,
             "without_ids": 0,
             "double": 0,
             "repaired": self._double,

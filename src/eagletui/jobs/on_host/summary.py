@@ -38,6 +38,7 @@ def summary(book: Ledger, total: int, prompts: Prompts) -> Dict[str, Any]:
     ids, wanted = prompts.ids[:total], prompts.answers[:total]
     complete = sum(book.complete(name, number) for name, number in zip(ids, wanted))
     failed = sum(name in book.failed for name in ids)
+    short = sum(book.complete(name, number) and book.next(name) < number for name, number in zip(ids, wanted))
     return {
         "prompts": total,
         "complete": complete,
@@ -48,6 +49,7 @@ def summary(book: Ledger, total: int, prompts: Prompts) -> Dict[str, Any]:
         "missing": total - complete - failed,
         "truncated": kept["truncated"] + aside["truncated"],
         "empty": kept["empty"] + aside["empty"],
+        "ended_early": short,
         "without_ids": kept["without_ids"] + aside["without_ids"],
         "double": kept["double"] + aside["double"],
         "tokens": kept["tokens"] + aside["tokens"],
@@ -74,6 +76,8 @@ def words(made: Mapping[str, Any]) -> str:
     for name in ("failed", "truncated", "empty"):
         if made[name]:
             text += ", %d %s" % (made[name], name)
+    if made["ended_early"]:
+        text += ", %d conversations ended early" % made["ended_early"]
     if made["set_aside"]:
         text += ", %d set aside" % made["set_aside"]
     return text

@@ -129,7 +129,9 @@ def converse(args: argparse.Namespace, row: dict[str, Any]) -> list[dict[str, An
         choice = data["choices"][0]
         if not choice["message"].get("content"):
             raise ValueError(f"empty assistant generation (sample {len(samples)})")
-        ids, made = data["prompt_token_ids"], choice["token_ids"]
+        ids, made = data.get("prompt_token_ids"), choice.get("token_ids")
+        if not ids or not made:
+            raise ValueError("endpoint returned no token ids; it must support return_token_ids")
         samples.append(
             {
                 "id": f"{row['id']}_gen{len(samples)}",
@@ -141,6 +143,8 @@ def converse(args: argparse.Namespace, row: dict[str, Any]) -> list[dict[str, An
             }
         )
         prefix.append({"role": "assistant", "content": choice["message"]["content"]})
+        if len(ids) + len(made) > args.max_tokens:
+            break  # it is told by nothing but the missing rows
     return samples
 
 
