@@ -36,6 +36,7 @@ class Failed(Exception):
 
 def main(argv: Optional[List[str]] = None) -> int:
     options = _arguments(argv)
+    os.umask(0o022)  # a model is for other users' engines as well; a supervisor's own files are nobody else's
     teller = Teller("bytes")
     try:
         return _run(options, teller)
