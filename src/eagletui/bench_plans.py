@@ -23,7 +23,7 @@ from typing import Any
 
 from eagletui.config import Notice, line_of, read_text, read_toml
 from eagletui.engines.command import speculative_config
-from eagletui.jobs.base import BadJob
+from eagletui.jobs.base import BadJob, redact_argv, redact_env, secret_name
 from eagletui.jobs.benchmark import ROLES, Benchmark
 from eagletui.jobs.keys import COMMON, Key, Wrong, read_keys
 from eagletui.jobs.kinds import kind
@@ -369,7 +369,10 @@ def _benchmark(
         "python": arm.python, "output": place, "arm": arm.name, "engine": profile.engine, "model": profile.model,
         "port": server["port"], "drafter": profile.drafter, "k": server.get("k"), "role": arm.role, "passes": passes,
         "sets": f"{values['output']}/sets", "synthetic_length": arm.synthetic_length, "block": block or None,
-        "launch": {"argv": list(server["argv"]), "env": dict(server["env"])}, "name": name,
+        # it stands on the command line, where everybody can read it
+        "launch": {"argv": redact_argv(server["argv"]), "env": redact_env(server["env"])}, "name": name,
+        # the tool is a part of the engine, and may need what the engine needs to be found
+        "env": {key: value for key, value in profile.env.items() if not secret_name(key)},
     }  # fmt: skip
     if values.get("api_key_env"):
         own["secrets"] = [values["api_key_env"]]

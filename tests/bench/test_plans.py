@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -177,6 +178,15 @@ def test_lengths_beyond_what_is_possible_are_told() -> None:
 def test_changes_of_the_command_line() -> None:
     plan = parsed(LEAST, changes=("passes=5", "concurrency=[2, 8]", "output=/elsewhere"))
     assert (plan.values["passes"], plan.values["concurrency"], plan.values["output"]) == (5, [2, 8], "/elsewhere")
+
+
+def test_the_tool_gets_the_engines_environment_and_no_value_of_a_secret_stands_anywhere() -> None:
+    profile = replace(BASE, env={"PYTHONPATH": "/site", "MY_TOKEN": "abc"}, args=("--api-key", "xyz"))
+    plan = parse_plan(LEAST, Path("/p.toml"), {"base": profile})
+    step = compile_plan(plan, GPU)["steps"][0]
+    assert step["spec"]["env"]["PYTHONPATH"] == "/site"
+    assert "abc" not in json.dumps(step)
+    assert "xyz" not in json.dumps(step)
 
 
 def test_a_key_of_a_server_is_a_name_and_goes_into_the_secrets() -> None:

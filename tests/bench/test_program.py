@@ -168,6 +168,7 @@ def test_it_goes_on_with_the_passes_that_are_there(tmp_path: Path, prompts: Path
     after = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out" / "passes").glob("*.pass.json")}
     assert {name for name in after if after[name] != before[name]} == {"as-given-c2-p2.pass.json"}
     assert told["why"] == "2 of 2 cells measured, 4 passes"
+    assert "3 passes are of an earlier run" in told["notes"][0]
 
 
 def test_an_output_of_other_settings_is_not_taken_over(tmp_path: Path, prompts: Path) -> None:

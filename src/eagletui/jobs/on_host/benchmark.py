@@ -163,6 +163,7 @@ class Arm:
         for name in ("passes", "texts"):
             os.makedirs(os.path.join(self.output, name), exist_ok=True)
         passes: Dict[str, List[BenchPass]] = {place.name: [] for place in self.places}
+        kept = 0
         total = self.settings["passes"] * sum(place.asked for place in self.places)
         done = 0
         self.teller.stage("measuring", "requests", total, done)
@@ -170,7 +171,9 @@ class Arm:
             for place in self.places:
                 path = os.path.join(folder, "%s-p%d.pass.json" % (place.name, number))
                 found = _kept(path)
-                if found is None:
+                if found is not None:
+                    kept += 1
+                else:
                     words = "%s, pass %d of %d" % (place.name, number, self.settings["passes"])
                     self.teller.stage("measuring %s" % words, "requests", total, done)
                     found = self._pass(place, number, folder, done)
@@ -180,6 +183,8 @@ class Arm:
                 passes[place.name].append(found)
                 done += place.asked
                 self.teller.progress(done, total, _counters(passes))
+        if 0 < kept < self.settings["passes"] * len(self.places):
+            self._note("%d passes are of an earlier run: it was interrupted, and went on here" % kept)
         machine = dict(before, load_after=bench_server.machine()["load"])
         found_cards = [dict(card, **_after(card, bench_server.cards())) for card in cards]
         cells = [self._cell(place, passes[place.name]) for place in self.places]
