@@ -48,7 +48,8 @@ def _jobs(record: Mapping[str, Any]) -> Iterator[Any]:
 
 def extend(plan: Dict[str, Any], root: str, spec: Mapping[str, Any]) -> Dict[str, Any]:
     """The kill plan of a pipeline with what its end takes along. What confirms it stays the runner: they are its own."""
-    out = dict(plan, processes=list(plan["processes"]), gpus=list(plan["gpus"]), shm=list(plan["shm"]), tmp=list(plan["tmp"]))
+    # the runner itself uses no shared memory: what only looks like an engine's, and was made since it started, is others'
+    out = dict(plan, processes=list(plan["processes"]), gpus=list(plan["gpus"]), shm=[], tmp=[])
     words = []
     for child in living(root, spec):
         its = kill.plan(child.job.spec, child.state, child.scanner)

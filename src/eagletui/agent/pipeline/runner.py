@@ -294,6 +294,7 @@ class Runner:
                     if state == "ended":
                         at.update(state="ended", why="ended with the pipeline")
                 self._servers.stop(self._servers.running(), self._by, lambda: self._asking.asked >= AT_ONCE)
+                self._tell.line("nothing of it runs any more", 1)
                 break
             except Ended:
                 continue  # asked again, for an end at once
