@@ -155,6 +155,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("remove", ("x",), "remove", "Remove an ended job with its log", "jobs", 36, writes=True, destructive=True),
     # everywhere
     Action("launch", ("l",), "launch", "Choose a profile, change it, and launch a server", order=30, writes=True),
+    Action("new_job", ("b",), "new job", "Choose a job file or a kind of job, change it, and start it", order=33, writes=True),
     Action(
         "kill",
         ("k",),

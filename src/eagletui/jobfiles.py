@@ -154,7 +154,11 @@ def _changed(document: dict[str, Any], found: Kind, changes: Sequence[str]) -> I
         if not isinstance(table, dict):
             yield change, f"there is no table {'.'.join(tables)!r}"
             continue
-        value = _typed(keys.get(name), word, in_env=tables == ["env"])
+        try:
+            value = _typed(keys.get(name), word, in_env=tables == ["env"])
+        except ValueError as error:
+            yield change, f"the quotes do not match: {str(error).lower()}"
+            continue
         if add:
             before = table.get(last, [])
             if not isinstance(before, list):

@@ -12,10 +12,13 @@ from eagletui.agent.files import floor_of
 from eagletui.commands import LaunchPlan, pids_id
 from eagletui.commands.preflight import Preflight
 from eagletui.commands.probe import Answered, Piece, Sent
+from eagletui.commands.run import RunPlan
 from eagletui.commands.why import Canary, Looked, Stacks
 from eagletui.config import Notice
 from eagletui.engines.preflight.findings import Report
 from eagletui.hosts.base import Chunk, Doc, HostError
+from eagletui.jobfiles import JobFile
+from eagletui.jobs.kinds import kind
 from eagletui.profile_launch import launch_spec
 from eagletui.profiles import Profile, load_profiles
 from eagletui.records import Acceptance, Alert, GpuProcess, JobState, KillPlan, KillReport, Victim
@@ -76,6 +79,8 @@ class DeedsDouble:
         self.stored: dict[str, Profile] | None = None
         self.notices: list[Notice] = []
         self.good: Profile | None = None
+        self.files: dict[str, JobFile] = {}
+        self.planned: list[JobFile] = []
         self.missing: tuple[str, ...] = ()
         self.warnings: tuple[str, ...] = ()
         self.findings: Report | None = Report(seconds=0.3)
@@ -164,6 +169,24 @@ class DeedsDouble:
 
     def launched_from(self, job: str) -> Profile | None:
         return self.launched.get(job)
+
+    def job_files(self) -> tuple[dict[str, JobFile], list[Notice]]:
+        return dict(self.files), list(self.notices)
+
+    async def plan_run(self, file: JobFile) -> RunPlan:
+        self.planned.append(file)
+        if self.refusal is not None:
+            raise self.refusal
+        found = kind(file.kind)
+        spec = found.spec(dict(file.values), "job-2")
+        missing = tuple(name for name in file.secrets if name in self.missing)
+        plan = RunPlan(file, "job-2", spec, found.title(spec), tuple(spec["argv"]), dict(spec["env"]), file.secrets, missing)
+        return plan._replace(warnings=self.warnings, busy=self.busy)
+
+    async def run_job(self, plan: RunPlan, secrets: Mapping[str, str]) -> JobState:
+        self.done.append(("run", plan.file, dict(secrets)))
+        self._check()
+        return JobState("job-2", plan.file.kind, plan.file.name, "running", 1.0)
 
     def export_bench(self, name: str, verdict: Any, results: Any) -> list[str]:
         self.done.append(("export", name, verdict, [result.arm for result in results]))

@@ -13,6 +13,7 @@ from eagletui.profiles import Profile
 from eagletui.screens.kill import KillSheet
 from eagletui.screens.launch import LaunchForm, LaunchSheet
 from eagletui.screens.log import Log
+from eagletui.screens.new_job import NewJobSheet
 from eagletui.screens.preflight import PreflightSheet
 from eagletui.screens.probe import ProbeSheet
 from eagletui.screens.remove import RemoveSheet
@@ -54,6 +55,7 @@ def _ready(app: EagleApp) -> None:
 
 CASES: dict[str, tuple[list[str], Callable[[EagleApp], bool]]] = {
     "launch": (ON_JOB, lambda app: isinstance(app.screen, LaunchSheet)),
+    "new_job": (ON_JOB, lambda app: isinstance(app.screen, NewJobSheet)),
     "kill": (ON_JOB, lambda app: isinstance(app.screen, KillSheet) and app.screen.plan is not None),
     "log": (ON_JOB, lambda app: app.page_name == "log" and log(app).shown == JOB),
     "relaunch": (ON_JOB, lambda app: isinstance(app.screen, LaunchForm)),

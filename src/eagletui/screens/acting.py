@@ -17,6 +17,7 @@ from eagletui.views.training import choose_run, current_run
 from eagletui.widgets.table import Table
 
 if TYPE_CHECKING:
+    from eagletui.jobfiles import JobFile
     from eagletui.profiles import Profile
 
 
@@ -108,6 +109,25 @@ class Acting(App[int]):
         from eagletui.screens.launch import LaunchForm
 
         self.push_screen(LaunchForm(profile, deeds_of(self).last_good(profile.name)))
+
+    def action_new_job(self) -> None:
+        if not self._may_write():
+            return
+        from eagletui.screens.new_job import JobForm, NewJobSheet
+
+        def chosen(file: JobFile | None) -> None:
+            if file is not None:
+                self.push_screen(JobForm(file))
+
+        self.push_screen(NewJobSheet(*deeds_of(self).job_files()), chosen)
+
+    async def open_started(self, key: str) -> None:
+        """Show a job that was just started: a pipeline and a training on their screens, others among the jobs."""
+        job = self.store.jobs.get(key)
+        if job is not None and job.kind in ("pipeline", "train"):
+            await self.open_job(key)
+        else:
+            await self.show_page("jobs")
 
     def action_relaunch(self) -> None:
         if not self._may_write():

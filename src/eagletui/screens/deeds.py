@@ -12,8 +12,10 @@ if TYPE_CHECKING:
     from eagletui.commands.logs import LogWindow, Match
     from eagletui.commands.preflight import Preflight
     from eagletui.commands.probe import Probe
+    from eagletui.commands.run import RunPlan
     from eagletui.commands.why import Canary, Looked
     from eagletui.config import Notice
+    from eagletui.jobfiles import BadJobFile, JobFile
     from eagletui.profiles import Profile
     from eagletui.records import Alert, JobState, KillPlan, KillReport
     from eagletui.records.bench import BenchResult, BenchVerdict
@@ -132,6 +134,27 @@ class Deeds:
 
         return await why.canary(self._desk, job)
 
+    def job_files(self) -> tuple[dict[str, JobFile], list[Notice]]:
+        """The job files of this host, and what is wrong with those left out. Reads files."""
+        from eagletui.jobfiles import load_job_files
+
+        return load_job_files(self._desk.place)
+
+    async def plan_run(self, file: JobFile) -> RunPlan:
+        """What running a job file here would start."""
+        from eagletui.commands.run import BadJobFile, plan_run
+
+        try:
+            return await plan_run(self._desk, file)
+        except BadJobFile as error:
+            raise _told(error) from None
+
+    async def run_job(self, plan: RunPlan, secrets: Mapping[str, str]) -> JobState:
+        """Start it."""
+        from eagletui.commands.run import run_job
+
+        return await run_job(self._desk, plan, secrets)
+
     def export_bench(self, name: str, verdict: BenchVerdict | None, results: Sequence[BenchResult]) -> list[str]:
         """Write a verdict and its results to files on this machine; their paths. Blocks."""
         from eagletui.commands.exports import export_bench
@@ -148,3 +171,11 @@ def deeds_of(app: Any) -> Deeds:
     """The deeds of this app's desk."""
     own = getattr(app.desk, "deeds", None)
     return cast(Deeds, own) if own is not None else Deeds(app.desk)
+
+
+def _told(error: BadJobFile) -> Exception:
+    """What is wrong with a job file, as a failure in one line."""
+    from eagletui.commands.logs import HostError
+
+    what = "; ".join(f"{notice.what}: {notice.remedy}" if notice.remedy else notice.what for notice in error.notices)
+    return HostError("job file", what, kind="config")
