@@ -70,3 +70,10 @@ def test_a_key_among_the_arguments_reaches_the_program_and_no_file(jobs: Jobs) -
     for path in jobs.root.rglob("*"):
         assert not path.is_file() or b"sk-in-args" not in path.read_bytes(), path
     assert "sk-in-args" not in repr(jobs.call("kill_plan", job=spec["id"]))
+
+
+def test_a_key_on_the_command_line_of_any_process_is_hidden_where_it_is_shown(jobs: Jobs) -> None:
+    spec = jobs.spec(sys.executable, "-I", "-S", "-c", "import time; time.sleep(300)", "--api-key", "sk-shown", "--port", "1")
+    state = jobs.launch(spec)
+    line = until(lambda: procfs.cmdline(state["pid"]) or "")
+    assert line.endswith("--api-key *** --port 1")

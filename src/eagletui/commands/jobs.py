@@ -146,6 +146,10 @@ def _warnings(desk: Desk, profile: Profile, spec: Mapping[str, Any], cards: Sequ
         out.append("listens on all interfaces: whoever reaches the host can use it")
     if redact_argv(spec["argv"]) != list(spec["argv"]):
         out.append('a key stands on the command line, where everybody on the host can read it: put its variable into "secrets"')
+    elif redact_argv(profile.args) != list(profile.args):
+        out.append(
+            'a key stands in the arguments of the profile\'s file: put its variable into "secrets" instead (vLLM: VLLM_API_KEY)'
+        )
     named = [name for name in profile.env if secret_name(name)]
     if named:
         out.append(f'{", ".join(named)} stands in [env] of the profile\'s file: put the name into "secrets" instead')

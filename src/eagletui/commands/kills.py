@@ -108,7 +108,9 @@ async def kill(desk: Desk, plan: KillPlan, *, now: bool = False) -> KillReport:
             lost = True
             await desk.session.wait_online(max(0.0, deadline - time.monotonic()))
             state, result = await _look(desk, plan.job)
-            asked = state.state == "stopping" or state.state not in LIVE or result.get("wall") not in (None, before)
+            # one that had ended before, and of which only members are left, looks over whether it was taken up or not
+            over = state.state not in LIVE and not state.members
+            asked = state.state == "stopping" or over or result.get("wall") not in (None, before)
         await news(desk, "jobs", 0.5)
 
 
