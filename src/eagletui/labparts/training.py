@@ -7,10 +7,17 @@ import random
 import shutil
 import socket
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import eagletui
+from eagletui.engines.command import serve_command
+from eagletui.jobs import checkpoints, kinds
+from eagletui.jobs.extract_server import extraction_profile
+from eagletui.jobs.keys import read_keys
 from eagletui.labparts.paths import cpu_dtype
 from eagletui.labparts.report import LabError
 from eagletui.labparts.running import Child, wait_until
@@ -46,26 +53,25 @@ def prompts() -> list[str]:
 
 
 @contextmanager
-def server(work: Work, *flags: str) -> Iterator[str]:
-    """The lab's engine on a free port, ready; its base address. It is ended on the way out."""
+def server(work: Work, hidden_states: Path | None = None) -> Iterator[str]:
+    """The lab's engine on a free port, ready; its base address. It is ended on the way out.
+
+    With ``hidden_states`` it extracts them instead of answering, and leaves them in that folder.
+    """
     lab = work.lab
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    argv = [
-        str(lab.vllm),
-        "serve",
-        str(lab.model),
-        "--host",
-        "127.0.0.1",
-        "--port",
-        str(port),
-        "--max-model-len",
-        "1024",
-        "--dtype",
-        cpu_dtype(),
-        *flags,
-    ]
+    profile: dict[str, Any] = {
+        "engine": "vllm",
+        "venv": str(lab.venv),
+        "model": str(lab.model),
+        "port": port,
+        "max_model_len": 1024,
+        "args": ["--dtype", cpu_dtype(), "--enforce-eager"],  # a compilation takes longer than it saves here
+    }
+    if hidden_states is not None:
+        profile = extraction_profile(profile, LAYERS, LAST, str(hidden_states))
     address = f"http://127.0.0.1:{port}"
 
     def ready() -> bool:
@@ -75,12 +81,28 @@ def server(work: Work, *flags: str) -> Iterator[str]:
         except OSError:
             return False  # it does not listen yet
 
-    child = Child(argv, lab.log, env=work.env, cwd=lab.root)
+    child = Child(list(serve_command(profile).argv), lab.log, env=work.env, cwd=lab.root)
     try:
         wait_until("drafter", child, work.reporter, ready, limit=600.0, remedy=AGAIN)
         yield address
     finally:
         child.stop()
+
+
+def job(work: Work, kind: str, values: Mapping[str, Any]) -> None:
+    """One of the jobs that a host runs, run here: its command, with this package where the lab's python finds it."""
+    code = work.lab.root / "code"
+    code.mkdir(exist_ok=True)
+    link = code / "eagletui"
+    link.unlink(missing_ok=True)
+    link.symlink_to(Path(eagletui.__file__).parent)
+    made = kinds.kind(kind)
+    given, wrong = read_keys(made.keys, {"kind": kind, "python": str(work.lab.python), "target": str(work.lab.model), **values})
+    if wrong:
+        raise LabError("drafter", wrong[0].what, wrong[0].remedy)
+    spec = made.spec(given, f"lab-{kind}")
+    env = {**work.env, **spec["env"], "PYTHONPATH": str(code)}
+    replace(work, env=env).run("drafter", *spec["argv"])
 
 
 def train_drafter(work: Work) -> None:
@@ -95,13 +117,13 @@ def train_drafter(work: Work) -> None:
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir()
     questions, answers, prepared = place / "prompts.jsonl", place / "answers.jsonl", place / "prepared"
-    states, checkpoints = place / "hidden_states", place / "checkpoints"
+    states, drafter = place / "hidden_states", place / "drafter"
     with questions.open("w") as file:
         for number, text in enumerate(prompts()[:SAMPLES]):
             turns = [{"from": "human", "value": text}, {"from": "gpt", "value": "-"}]
             file.write(json.dumps({"id": f"p{number}", "conversations": turns}) + "\n")
     tool = str(lab.speculators)
-    with server(work, "--enforce-eager") as address:  # a compilation takes longer than it saves here
+    with server(work) as address:
         work.run(
             "drafter", tool, "regenerate-responses", "--endpoint", f"{address}/v1/chat/completions", "--dataset", str(questions),
             "--limit", str(SAMPLES), "--concurrency", "16", "--max-tokens", "160", "--resume", "--outfile", str(answers),
@@ -112,34 +134,19 @@ def train_drafter(work: Work) -> None:
         "drafter", tool, "prepare-data", "--model", str(lab.model), "--data", str(answers), "--output", str(prepared),
         "--seq-length", "512", "--no-skip-token-freq", "--overwrite",
     )  # fmt: skip
-    draft = {"hf_config": {"eagle_aux_hidden_state_layer_ids": [*LAYERS, LAST]}}
-    speculation = {"method": "extract_hidden_states", "num_speculative_tokens": 1, "draft_model_config": draft}
-    transfer = {
-        "kv_connector": "ExampleHiddenStatesConnector",
-        "kv_role": "kv_producer",
-        "kv_connector_extra_config": {"shared_storage_path": str(place / "passing")},
-    }
-    with server(
-        work, "--enforce-eager", "--no-enable-prefix-caching",
-        "--speculative_config", json.dumps(speculation), "--kv_transfer_config", json.dumps(transfer),
-    ) as address:  # fmt: skip
-        work.run(
-            "drafter", tool, "generate-offline-data", "--endpoint", f"{address}/v1", "--preprocessed-data", str(prepared),
-            "--output", str(states), "--concurrency", "8",
-        )  # fmt: skip
-    work.script(
-        "drafter", "train_cpu.py", "train", "--speculator-type", "eagle3", "--verifier-name-or-path", str(lab.model),
-        "--data-path", str(prepared), "--hidden-states-path", str(states), "--save-path", str(checkpoints),
-        "--draft-vocab-size", "8192", "--target-layer-ids", *map(str, LAYERS), "--epochs", str(EPOCHS), "--lr", "3e-4",
-        "--optimizer", "adamw", "--total-seq-len", "1024", "--on-missing", "skip", "--draft-attn-impl", "sdpa",
-        "--loss-implementation", "eager", "--ttt-steps", "3", "--num-workers", "1", "--logger", "tensorboard",
-        "--log-dir", str(place / "tb"), "--run-name", "lab",
-    )  # fmt: skip
-    last = checkpoints / str(EPOCHS - 1)
-    if not (last / "model.safetensors").is_file():  # it exits 0 also when it was stopped early
-        raise LabError("drafter", f"training left no {last}", f"see {lab.log}, then {AGAIN}")
+    common = {"data": str(prepared), "layers": list(LAYERS)}
+    # a lab that an earlier version built may lack what an extraction needs
+    work.script("drafter", "patch_engine.py")
+    with server(work, place / "passing") as address:
+        job(work, "extract", {**common, "output": str(states), "endpoint": f"{address}/v1", "concurrency": 8})
+    training = {"epochs": EPOCHS, "lr": 3e-4, "optimizer": "adamw", "seq_length": 1024, "draft_vocab_size": 8192}
+    job(work, "train", {**common, **training, "hidden_states": str(states), "output": str(drafter)})
+    whole = [found for found in checkpoints.epochs(str(drafter / "checkpoints")) if found.problem is None]
+    if not whole or whole[-1].epoch != EPOCHS - 1:  # it exits 0 also when it was stopped early
+        raise LabError("drafter", f"training left no checkpoint of epoch {EPOCHS} in {drafter}", f"see {lab.log}, then {AGAIN}")
+    last = whole[-1].path
     packed = place / "packed"
-    work.script("drafter", "drafter.py", "pack", str(last), str(packed))
+    work.script("drafter", "drafter.py", "pack", last, str(packed))
     work.script("drafter", "drafter.py", "unpack", str(packed), str(lab.model), str(lab.drafter))
     shutil.rmtree(states)  # 1 MB a sample, and made again by the next training
 

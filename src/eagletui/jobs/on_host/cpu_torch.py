@@ -33,11 +33,26 @@ def answer_for_cpu() -> None:
     import_module("speculators.train.recovery").get_local_rank = lambda: 0  # type: ignore[attr-defined]
 
 
-def cpu_words(words: List[str]) -> List[str]:
-    """The trainer's arguments with what a CPU needs, unless they say otherwise: its kernels for cards do not run here."""
+def cpu_words(words: List[str], cpuinfo: str = "/proc/cpuinfo") -> List[str]:
+    """The trainer's arguments with what a CPU needs, unless they say otherwise: its kernels for cards do not run here.
+
+    Without instructions for bfloat16 a CPU emulates it, many times slower than it computes float32.
+    """
     given = {word.split("=", 1)[0] for word in words if word.startswith("--")}
+    wanted = [("--draft-attn-impl", "sdpa"), ("--loss-implementation", "eager"), ("--num-workers", "1")]
+    if not _has_bfloat16(cpuinfo):
+        wanted.append(("--hidden-states-dtype", "float32"))
     out = list(words)
-    for flag, value in (("--draft-attn-impl", "sdpa"), ("--loss-implementation", "eager"), ("--num-workers", "1")):
+    for flag, value in wanted:
         if flag not in given:
             out += [flag, value]
     return out
+
+
+def _has_bfloat16(cpuinfo: str) -> bool:
+    try:
+        with open(cpuinfo, encoding="utf-8", errors="replace") as file:
+            flags = next((set(line.split()) for line in file if line.startswith("flags")), set())
+    except OSError:
+        return False  # not told: float32 is what every CPU computes
+    return bool(flags & {"avx512_bf16", "amx_bf16"})
