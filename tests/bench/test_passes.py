@@ -148,9 +148,15 @@ def test_the_difference_of_counters_is_exact() -> None:
 
 
 def test_other_clients_are_seen_by_their_requests() -> None:
-    found = with_counters(from_own(tool(), RUN), RUN, *counters(finished=11))
+    found = with_counters(from_own(tool(), RUN), RUN, *counters(finished=11, tokens=550))
     assert found.foreign == 3
     assert found.problems[0].startswith("others used the server meanwhile: 3 more requests")
+
+
+def test_probes_of_the_servers_health_are_no_clients() -> None:
+    found = with_counters(from_own(tool(), RUN), RUN, *counters(finished=10, tokens=402))
+    assert found.problems == ()
+    assert found.notes == ("2 requests of a token each ended meanwhile: health checks, it seems",)
 
 
 def test_other_clients_are_seen_by_their_tokens() -> None:

@@ -18,6 +18,8 @@ FOREIGN_TOKENS = 0.01
 REACHED = 0.75
 """The share of the concurrency that the mean of requests under way must reach: the last ones to run leave it early."""
 CACHE_NOTE = 0.3
+PROBE_TOKENS, PROBES = 1.5, 0.1
+"""Requests of so few tokens each, and so few of them, are probes of the server's health: they change no result."""
 
 
 class Run(NamedTuple):
@@ -194,14 +196,16 @@ def with_counters(found: BenchPass, run: Run, before: Optional[ServerSample], af
         return found._replace(problems=(*problems, "the server restarted amid the pass"))
     finished = _grown(before.finished, after.finished)
     foreign = None if finished is None else max(0.0, finished - found.completed)
+    tokens = _grown(before.generated_tokens, after.generated_tokens)
+    beyond = tokens - found.output_tokens if tokens and found.output_tokens else None
+    if foreign and beyond is not None and beyond <= PROBE_TOKENS * foreign and foreign <= max(2.0, PROBES * found.completed):
+        notes.append("%d requests of a token each ended meanwhile: health checks, it seems" % foreign)
+        foreign = 0.0
     if foreign:
         problems.append("others used the server meanwhile: %d more requests ended than the %d of this pass"
                         % (foreign, found.completed))  # fmt: skip
-    tokens = _grown(before.generated_tokens, after.generated_tokens)
-    if tokens and found.output_tokens and not foreign:
-        beyond = tokens - found.output_tokens
-        if beyond > max(FOREIGN_TOKENS * found.output_tokens, 2.0 * found.completed):
-            problems.append("others used the server meanwhile: it generated %d tokens more than this pass had" % beyond)
+    elif beyond is not None and beyond > max(FOREIGN_TOKENS * (found.output_tokens or 0), 2.0 * found.completed):
+        problems.append("others used the server meanwhile: it generated %d tokens more than this pass had" % beyond)
     if (before.running or 0) > 0:
         problems.append("%d requests of others ran when the pass began" % (before.running or 0))
     counted = acceptance(before, after)

@@ -28,6 +28,8 @@ from eagletui.records.bench import BenchCell, BenchPass, BenchResult, BenchServe
 A_REQUEST = 4
 """Prompts for each request under way, at least: with fewer the load is not reached for long enough."""
 LOOK = 5.0
+SETTLE = 20
+"""How often a server is looked at that still runs something, a quarter of a second apart."""
 MAX_WARM = 64
 
 
@@ -222,6 +224,7 @@ class Arm:
     def _pass(self, place: Place, number: int, folder: str, done: int) -> BenchPass:
         settings = self.settings
         self._warm(place)
+        self._settle()
         if settings["flush"]:
             self.flushed = self.server.flush(self.engine)
         run = Run(place.asked, place.concurrency, settings["max_tokens"], bool(settings.get("drafter")), settings.get("k"))
@@ -238,6 +241,14 @@ class Arm:
         found = self._with_details(found, place, run, number, details)
         self._keep_texts(found, file, name)
         return with_drafts(found, run)._replace(number=number, block=settings.get("block") or "", wall=wall, file=file)
+
+    def _settle(self) -> None:
+        """Wait until the server runs nothing, as far as it tells: the last of the warm-up may not have left yet."""
+        for _ in range(SETTLE):
+            sample = self.server.sample()
+            if sample is None or not sample.running:
+                return
+            time.sleep(0.25)
 
     def _tool_pass(self, place: Place, run: Run, folder: str, name: str) -> Tuple[BenchPass, str, List[Mapping[str, Any]]]:
         settings = self.settings
