@@ -129,6 +129,30 @@ def test_a_server_in_the_way_of_the_next_is_stopped_first_and_started_again(pipe
     assert starts == ["one", "two", "one"]
 
 
+def test_the_next_server_waits_until_the_memory_of_the_cards_is_back(
+    pipes: Pipelines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = tmp_path / "used"
+    used.write_text("GPU-a, 400\nGPU-b, 9000\n")
+    tool = tmp_path / "bin" / "nvidia-smi"
+    tool.parent.mkdir()
+    tool.write_text(f"#!/bin/sh\nexec cat {used}\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
+    (pipes.made / "a.hold").touch()
+    steps = [pipes.step("a", server="one"), pipes.step("b", server="two")]
+    job = pipes.run(steps, {"one": pipes.server(gpus=["GPU-a"]), "two": pipes.server(gpus=["GPU-a"])})
+    pipes.until(lambda: pipes.rows("a"), "step a works")
+    used.write_text("GPU-a, 90000\nGPU-b, 9000\n")
+    (pipes.made / "a.hold").unlink()
+    pipes.until(lambda: "server one: stopped after" in pipes.log(job), "the first server has ended")
+    assert "server two: starting" not in pipes.log(job)
+    used.write_text("GPU-a, 700\nGPU-b, 9000\n")
+    assert pipes.over(job)["ok"] is True, pipes.log(job)
+    log = pipes.log(job)
+    assert log.index("server one: the memory of its cards is back") < log.index("server two: starting")
+
+
 def test_why_a_server_did_not_become_ready_is_told(pipes: Pipelines) -> None:
     servers = {"target": pipes.server("--fail", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB")}
     job = pipes.run([pipes.step("one", server="target")], servers)

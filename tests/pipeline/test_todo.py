@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from eagletui.agent.loop import Loop
+from eagletui.agent.pipeline import cards
 from eagletui.jobs import gates
 from eagletui.jobs.base import BadJob
 from eagletui.jobs.pipeline import PipelineWatcher, check_plan, made, missing, step_prints, todo
@@ -144,3 +146,10 @@ def test_what_a_watcher_says_when_the_runner_left_nothing(tmp_path: Path) -> Non
     assert watcher.outcome(-9, False).ok is False
     assert "ended by SIGKILL" in watcher.outcome(-9, False).why
     assert watcher.outcome(None, True).why == "ended on request"
+
+
+def test_a_card_that_is_still_full_is_told_and_one_that_cannot_be_asked_is_not() -> None:
+    before = {"GPU-a": 400, "GPU-b": 400}
+    assert cards.held(before, {"GPU-a": 900, "GPU-b": 50_000}) == ["card GPU-b holds 48.4 GiB more than before"]
+    assert cards.held(before, {}) == []
+    assert cards.used(Loop(lambda what, error: None), []) == {}
