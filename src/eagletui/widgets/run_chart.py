@@ -140,7 +140,5 @@ def tick_label(value: float, marks: Sequence[float] = ()) -> str:
     digits = max(0, -math.floor(math.log10(size) + 1e-9)) if size > 0 else 0
     if size > 0 and digits < 6 and abs(round(size, digits) - size) > size * 1e-3:
         digits += 1  # steps of 2.5
-    if abs(value) >= 1e6:
-        return f"{value / 1e6:.{1 if size < 1e6 else 0}f} M".rjust(LABEL)
-    text = number(value, min(digits, 5))
+    text = f"{value / 1e6:.{1 if size < 1e6 else 0}f} M" if abs(value) >= 1e6 else number(value, min(digits, 5))
     return (text if len(text) <= LABEL else f"{value:.0e}").rjust(LABEL)
