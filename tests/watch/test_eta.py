@@ -144,3 +144,53 @@ def test_a_cold_load_without_one_before_says_so_and_is_wide() -> None:
     assert eta is not None
     assert eta.basis.endswith("; this one reads from the disk")
     assert eta.high > 3 * eta.seconds
+
+
+NAMES = ("spawn", "config", "workers", "weights", "process", "kv", "api")
+LOADS = (
+    (23.7, 13.0, 14.5, 1.0, 4.0, 1.0, 5.0),
+    (17.7, 18.1, 16.6, 1.0, 4.2, 0.5, 5.4),
+    (27.3, 20.1, 18.1, 1.5, 3.5, 1.0, 6.8),
+    (34.5, 24.1, 23.1, 1.5, 5.5, 1.5, 7.4),
+    (20.2, 14.5, 15.0, 1.5, 4.5, 1.0, 5.5),
+)
+"""Loads of one profile by the real vLLM 0.32, one after the other, on two cores that others used as well."""
+
+
+@pytest.mark.parametrize("number", range(1, len(LOADS)))
+def test_loads_of_a_busy_machine_are_told_from_a_third_on(number: int) -> None:
+    loads = [load(dict(zip(NAMES, spans, strict=True)), f"l{i}", i) for i, spans in enumerate(LOADS)]
+    total = loads[number].ready_seconds or 0.0
+    covered = []
+    for second in range(int(total / 3) + 1, int(total)):
+        begun = [phase for phase in loads[number].phases if phase.start <= second]
+        seen = [phase if phase.start + (phase.seconds or 0) <= second else phase._replace(seconds=None) for phase in begun]
+        eta = estimate(job(seen, started=100), float(second), loads[:number])
+        assert eta is not None
+        assert abs(second + eta.seconds - total) <= max(10.0, 0.15 * total), (second, eta)
+        covered.append(eta.low <= total - second <= eta.high)
+    assert sum(covered) >= 0.8 * len(covered)
+
+
+def test_a_slower_load_is_told_as_one_and_its_range_is_wider() -> None:
+    earlier = [load({"spawn": 40, "config": 20, "api": 40}, f"e{i}", i) for i in range(3)]
+    usual = job([Phase("spawn", None, 0, 40), Phase("config", None, 40)])
+    slower = job([Phase("spawn", None, 0, 80), Phase("config", None, 80)])
+    one, other = estimate(usual, 41.0, earlier), estimate(slower, 81.0, earlier)
+    assert one is not None
+    assert other is not None
+    assert one.seconds == pytest.approx(59)
+    assert other.seconds == pytest.approx(1.5 * 60 - 1), "twice as slow over 40 s: half of that is expected to go on"
+    assert other.high - other.low > 2 * (one.high - one.low)
+    assert "slower so far" in other.basis
+    assert "slower" not in one.basis
+    faster = estimate(job([Phase("spawn", None, 0, 20), Phase("config", None, 20)]), 21.0, earlier)
+    assert faster is not None
+    assert faster.seconds == pytest.approx(59), "what is before it takes its time"
+
+
+def test_an_overdue_phase_is_not_taken_to_end_at_once() -> None:
+    earlier = [load({"spawn": 10, "workers": 20, "api": 5}, f"e{i}", i) for i in range(3)]
+    late = estimate(job([Phase("spawn", None, 0, 10), Phase("workers", None, 10)]), 70.0, earlier)
+    assert late is not None
+    assert late.seconds == pytest.approx(0.5 * 40 + 5)

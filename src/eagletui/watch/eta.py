@@ -6,7 +6,7 @@ Pure: job states in, an `Eta` out. tqdm's own estimate is never used: it knows o
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from eagletui.records import Eta, JobState, Phase
 
@@ -19,6 +19,14 @@ SMALL_TAIL, SMALL_OF_WEIGHTS = 120.0, 4.0
 
 COLD_SHARE, COLD_LEAST = 0.5, 256 << 20
 """A load is cold when at least this share of what it read came from a disk; judged from so many bytes on."""
+
+OVERDUE = 0.5
+"""What a phase that takes longer than expected is thought to go on, as a share of the time that it is overdue."""
+SLOWEST = 4.0
+PACE_SECONDS = 40.0
+"""After so many seconds of phases that are over, half of what this load is slower is expected to go on."""
+TOLD = 0.1
+"""From this share on, that a load is slower than the earlier ones is told."""
 
 Key = tuple[str, str | None]
 
@@ -103,11 +111,15 @@ def _from_history(phases: Sequence[Phase], elapsed: float, earlier: Sequence[Job
     spent = _spans(phases, elapsed)
     running = phases[-1]
     current = (running.id, running.role)
+    each = [_spans(load.phases, load.ready_seconds) for load in earlier]
+    pace = _pace(phases, each)
     remaining = []
-    for load in earlier:
-        usual = _spans(load.phases, load.ready_seconds)
-        left = sum(max(0.0, seconds) for key, seconds in usual.items() if key not in spent)
-        here = max(0.0, usual.get(current, 0.0) - spent.get(current, 0.0)) if running.seconds is None else 0.0
+    for usual in each:
+        left = pace * sum(max(0.0, seconds) for key, seconds in usual.items() if key not in spent)
+        here = 0.0
+        if running.seconds is None:
+            expected, so_far = pace * usual.get(current, 0.0), spent.get(current, 0.0)
+            here = expected - so_far if so_far < expected else OVERDUE * (so_far - expected)
         fraction = _fraction(running)
         if fraction is not None and running.seconds is None:
             here = (elapsed - running.start) * (1 - fraction) / fraction
@@ -118,9 +130,30 @@ def _from_history(phases: Sequence[Phase], elapsed: float, earlier: Sequence[Job
         if len(totals) == 1
         else f"{len(totals)} earlier {kind}loads here, {_span(min(totals))} to {_span(max(totals))}"
     )
+    if pace - 1 >= TOLD:
+        basis += ", this one is slower so far"
     middle = statistics.median(remaining)
     spread = 0.5 if len(remaining) == 1 else 0.15
-    return Eta(middle, min(min(remaining), middle * (1 - spread)), max(max(remaining), middle * (1 + spread)), basis)
+    low, high = min(min(remaining), middle * (1 - spread)), max(max(remaining), middle * (1 + spread))
+    return Eta(middle, low / pace, high * pace * pace, basis)  # as far as it is behind now, it may fall behind once more
+
+
+def _pace(phases: Sequence[Phase], earlier: Sequence[Mapping[Key, float]]) -> float:
+    """How many times as long as in the earlier loads this one takes, by the phases that are over; 1 when it is not slower.
+
+    The host shares its processors with others. The weights say nothing of the rest: they depend on what the page cache holds. A
+    short time says little, so it counts less; and one that is faster so far has other phases before it, which need their time.
+    """
+    spent = expected = 0.0
+    for key, seconds in _spans(phases, None).items():
+        known = [usual[key] for usual in earlier if key in usual]
+        if key[0] != "weights" and known:
+            spent += seconds
+            expected += statistics.median(known)
+    if spent <= expected or expected <= 0:
+        return 1.0
+    ratio = min(spent / expected, SLOWEST)
+    return 1 + (ratio - 1) * expected / (expected + PACE_SECONDS)
 
 
 def _fraction(phase: Phase) -> float | None:
