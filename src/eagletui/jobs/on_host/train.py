@@ -45,6 +45,9 @@ def main(argv: Sequence[str]) -> int:
         words = cpu_words(words)
     if "--trust-remote-code" in words:
         _trust_everywhere()
+    if "--mask-token-id" not in words and _value(words, "--speculator-type") in (None, "eagle3"):
+        # eagle3 has no use for that token, but to find it the processor of a composed target (images too) would be loaded
+        words += ["--mask-token-id", "0"]
     dry = "--dry-run" in words
     words += ["--save-path", checkpoints]
     if not dry:
@@ -64,6 +67,15 @@ def _options(argv: Sequence[str]) -> Any:
     parser.add_argument("--inputs", default="")
     parser.add_argument("--worker", action="store_true")
     return parser.parse_args(list(argv[:at])), list(argv[at + 1 :])
+
+
+def _value(words: Sequence[str], flag: str) -> Optional[str]:
+    for at, word in enumerate(words):
+        if word.startswith(flag + "="):
+            return word[len(flag) + 1 :]
+        if word == flag and at + 1 < len(words):
+            return words[at + 1]
+    return None
 
 
 def _missing(words: Sequence[str]) -> Optional[str]:
