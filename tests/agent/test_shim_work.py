@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from eagletui.agent import code_dir
+from eagletui.agent import code_dir, shim_work, turns
 from eagletui.agent.job_lines import Lines
 from eagletui.agent.job_log import JobLog
 from eagletui.agent.loop import Loop
 from eagletui.agent.shim_work import MOST_NOTES, Worked
+from eagletui.agent.turns import Seen, Turns
 from eagletui.jobs.watcher import Outcome, Watcher
 from eagletui.records import JobState, from_doc
 from eagletui.records.work import Counter, Work
@@ -164,47 +166,71 @@ class Supervisor(Worked):
         self._log = JobLog(None, Lines(str(directory / "events.jsonl"), 1 << 20), lambda: None, lambda text: None)
         self._f: dict[str, Any] = {"rc": 0, "state": "exited"}
         self._failed_writes: dict[str, str] = {}
-        self._watcher = Broken(good)
+        self._turns = Turns(self._loop, Broken(good), self._took)
         self.lost: list[str] = []
+        self.killed = False
 
     def _trouble(self, text: str) -> None:
         self.lost.append(text)
+
+    def _finish(self) -> None:
+        self._judge(self.killed)
+
+    def _took(self, seen: Seen) -> None:
+        super()._took(seen)
+        if self._outcome is not None or self._judge_by is None:
+            self._loop.stop()
+
+    def step(self) -> None:
+        """One turn, to its end."""
+        assert self._turns is not None
+        assert self._turns.begin()
+        self._loop.run()
+
+    def end(self, killed: bool = False) -> bool:
+        """The end, judged."""
+        self.killed = killed
+        if not self._judge(killed):
+            self._loop.run()
+        return self._judge(killed)
 
 
 def test_a_watcher_that_fails_is_told_once_and_hurts_nothing(tmp_path: Path) -> None:
     shim = Supervisor(tmp_path)
     for _ in range(3):
         shim._feed(b"x\n")
-        shim._look_at_work()
+        shim.step()
     assert shim._work_troubles() == ("progress: it cannot be read (ValueError: cannot feed)",)
     assert sorted(shim.complaints) == [
         f"watcher, {name}: cannot {name}" for name in ("feed", "look", "notes", "samples", "troubles", "work")
     ]
     assert len(list(lines(tmp_path / "events.jsonl"))) == 6
-    assert shim._judge(killed=False)
+    assert shim.end()
     assert (shim._f["ok"], shim._f["outcome"]) == (None, "exit status 0, and its result could not be checked")
 
 
 def test_what_a_watcher_knew_stays_when_it_fails_later(tmp_path: Path) -> None:
-    work = Work("asking", 3, 10, "rows")
+    work = Work("asking", 3, 10, "rows", 0.5, 14.0, "the last 6 s")
     good = {"look": None, "work": work, "samples": [], "notes": ["a"] * (MOST_NOTES + 7), "troubles": ("disk: full",)}
     shim = Supervisor(tmp_path, **good)
-    shim._look_at_work()
+    shim.step()
     texts = [event["text"] for event in lines(tmp_path / "events.jsonl")]
     assert texts == ["a"] * MOST_NOTES + ["and 7 more"]
     del good["work"]
-    shim._watcher = Broken(good)
-    shim._look_at_work()
+    shim._turns = Turns(shim._loop, Broken(good), shim._took)
+    shim.step()
     assert shim._f["work"] == work
     assert shim._work_troubles()[0] == "disk: full"
+    assert shim.end()
+    assert shim._f["work"] == Work("asking", 3, 10, "rows")  # it goes nowhere any more
 
 
 def test_numbers_that_are_none_never_reach_a_file(tmp_path: Path) -> None:
     good = {"look": None, "work": None, "notes": [], "troubles": (), "samples": [{"loss": float("nan")}, {"loss": 1.0}]}
     shim = Supervisor(tmp_path, outcome=Outcome(True, "fine", {"loss": float("nan")}), **good)
-    shim._look_at_work()
+    shim.step()
     assert [sample["loss"] for sample in lines(tmp_path / "samples.jsonl")] == [1.0]
-    assert shim._judge(killed=False)
+    assert shim.end()
     result = json.loads((tmp_path / "result.json").read_text())
     assert result == {"ok": None, "why": "exit status 0, and its result could not be checked"}
 
@@ -212,10 +238,11 @@ def test_numbers_that_are_none_never_reach_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ok", [True, False, None])
 def test_the_outcome_is_asked_once_and_what_a_kill_wrote_stays(tmp_path: Path, ok: bool | None) -> None:
     (tmp_path / "result.json").write_text('{"released": [], "seconds": 3}')
-    shim = Supervisor(tmp_path, outcome=Outcome(ok, "9 rows", {"rows": 9, "seconds": 77}))
-    assert shim._judge(killed=True)
-    shim._watcher = Broken({})
-    assert shim._judge(killed=True)
+    good = {"outcome": Outcome(ok, "9 rows", {"rows": 9, "seconds": 77})}
+    shim = Supervisor(tmp_path, **good)
+    assert shim.end(killed=True)
+    good.clear()
+    assert shim.end(killed=True)
     result = json.loads((tmp_path / "result.json").read_text())
     assert (result["ok"], result["why"], result["rows"], result["seconds"]) == (ok, "9 rows", 9, 3)
     assert (shim._f["ok"], shim._f["outcome"]) == (ok, "9 rows")
@@ -224,5 +251,61 @@ def test_the_outcome_is_asked_once_and_what_a_kill_wrote_stays(tmp_path: Path, o
 def test_a_kill_for_memory_is_told_before_what_the_watcher_thinks(tmp_path: Path) -> None:
     shim = Supervisor(tmp_path, outcome=Outcome(False, "3 of 10 rows", {}))
     shim._f.update(state="oom", detail="killed by the kernel for memory", rc=-9)
-    assert shim._judge(killed=False)
+    assert shim.end()
     assert shim._f["outcome"] == "killed by the kernel for memory; 3 of 10 rows"
+
+
+# --------------------------------------------------------------------------------------------------- files that do not answer
+
+
+class Hanging(Broken):
+    """Its look does not come back until it is let go, as on a mount whose server has gone."""
+
+    def __init__(self, good: dict[str, Any]) -> None:
+        super().__init__(good)
+        self.go, self.inside, self.fed = threading.Event(), threading.Event(), b""
+
+    def feed(self, data: bytes, boot: float) -> None:
+        self.fed += data
+
+    def look(self, boot: float) -> None:
+        self.inside.set()
+        assert self.go.wait(60)
+
+
+QUIET = {"work": None, "samples": [], "notes": [], "troubles": ()}
+
+
+def test_files_that_do_not_answer_hold_up_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shim, watcher = Supervisor(tmp_path), Hanging(QUIET)
+    shim._turns = Turns(shim._loop, watcher, shim._took)
+    assert shim._turns.begin()
+    assert watcher.inside.wait(60)
+    assert not shim._turns.begin()  # one at a time
+    piece = bytes(turns.FULL)
+    shim._feed(piece)
+    shim._feed(b"x")
+    assert not shim._may_read()  # a flood waits for it as long as it may come back
+    monkeypatch.setattr(turns, "HANGS", -1.0)
+    assert shim._may_read()
+    shim._feed(b"y" * 100)
+    assert shim._turns.dropped == 100
+    hangs, lost = shim._work_troubles()
+    assert "have not answered for" in hangs
+    assert "some of the output was not looked at" in lost
+    monkeypatch.setattr(shim_work, "JUDGE_SECONDS", -1.0)
+    assert shim._judge(killed=False)
+    assert (shim._f["ok"], shim._f["outcome"]) == (None, "exit status 0, and its result could not be checked")
+    watcher.go.set()
+
+
+def test_what_came_meanwhile_is_looked_at_before_the_end_is_judged(tmp_path: Path) -> None:
+    shim, watcher = Supervisor(tmp_path), Hanging({**QUIET, "outcome": Outcome(True, "all of it", {})})
+    shim._turns = Turns(shim._loop, watcher, shim._took)
+    assert shim._turns.begin()
+    assert watcher.inside.wait(60)
+    shim._feed(b"the last words")
+    assert not shim._judge(killed=False)
+    watcher.go.set()
+    assert shim.end()
+    assert (watcher.fed, shim._f["outcome"]) == (b"the last words", "all of it")

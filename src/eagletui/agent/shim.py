@@ -119,9 +119,7 @@ class Shim(Served, Boxed, Worked):
         )
         # a pipeline's group may hold what its runner has started, which is ended by ladders of its own
         kill_file = None if self._spec.get("pipeline") else group.kill
-        self._ending = Ending(
-            self._loop, self._directory, self._spec, self._scanner, self._kill_told, self._kill_done, kill_file
-        )
+        self._ending = Ending(self._loop, self._directory, self._spec, self._scanner, self._kill_told, self._kill_done, kill_file)
         self._write_state(sync=True)
         self._write_origin()
         try:
@@ -193,12 +191,13 @@ class Shim(Served, Boxed, Worked):
         self._terminate = True
 
     def _log_tick(self) -> None:
-        more = self._tail.poll()
+        waits = not self._may_read()
+        more = not waits and self._tail.poll()
         if self._tail.due:
             self._bound_log()
         if not self._stopped():
             self._ending.look()
-        self._loop.call_later(0 if more else LOG_TICK_TIGHT if self._tail.tight else LOG_TICK, self._log_tick)
+        self._loop.call_later(0 if more else LOG_TICK_TIGHT if self._tail.tight or waits else LOG_TICK, self._log_tick)
 
     def _stopped(self) -> bool:
         """Obey a SIGTERM; False when none came."""

@@ -1,29 +1,30 @@
 """What a job that is no server does, as its supervisor notes it: the kind's `Watcher` is fed, asked, and judges the end.
 
-A watcher is code for one tool's output, and tools change: whatever it raises is told, and never hurts the job.
+A watcher is code for one tool's output, and tools change: whatever it raises is told, and never hurts the job; nor does a
+file system that hangs under it (see `turns`).
 """
 
 from __future__ import annotations
 
-import json
 import os
-from typing import Any, Callable, List, Mapping, Optional, Tuple, TypeVar
+from typing import Any, Mapping, Optional, Tuple
 
 from eagletui.agent import state_dir
 from eagletui.agent.ending import RESULT, merge_result
 from eagletui.agent.job_lines import SAMPLES_CAP, Lines
 from eagletui.agent.job_log import JobLog
-from eagletui.agent.loop import Loop, boot_now
+from eagletui.agent.loop import Loop
 from eagletui.agent.shim_files import Kept
+from eagletui.agent.turns import Seen, Turns
 from eagletui.jobs.base import status_words
 from eagletui.jobs.kinds import kind
-from eagletui.jobs.watcher import Outcome, Watcher
-
-T = TypeVar("T")
+from eagletui.jobs.watcher import Outcome
 
 LOOK_EVERY = 2.0
 MOST_NOTES = 50
 """Notes that are kept of one look: what a tool says a thousand times a second is not worth more."""
+JUDGE_SECONDS = 120.0
+"""How long the watcher may take to judge the end, before that is told without it: its files may lie on what does not answer."""
 
 
 class Worked(Kept):
@@ -33,46 +34,64 @@ class Worked(Kept):
     _loop: Loop
     _log: JobLog
     _samples: Optional[Lines]
-    _watcher: Optional[Watcher] = None
+    _turns: Optional[Turns] = None
     _watch_fails: Tuple[Tuple[str, str], ...] = ()
     _watch_troubles: Tuple[str, ...] = ()
+    _last: Optional[Seen] = None
+    _judge_by: Optional[float] = None
     _outcome: Optional[Outcome] = None
 
     def _trouble(self, text: str) -> None:
         raise NotImplementedError
 
+    def _finish(self) -> None:
+        """No process of the job is left."""
+        raise NotImplementedError
+
     def _start_watching(self) -> None:
-        self._watcher = self._ask("begin", lambda: kind(str(self._spec["kind"])).watcher(self._spec, self._directory))
-        if self._watcher is not None:
+        try:
+            watcher = kind(str(self._spec["kind"])).watcher(self._spec, self._directory)
+        except Exception as error:  # noqa: BLE001 - told as a trouble of the job, which goes on
+            self._watch_failed("begin", error)
+            return
+        if watcher is not None:
+            self._turns = Turns(self._loop, watcher, self._took)
             self._loop.call_later(LOOK_EVERY, self._work_tick)
 
     def _work_tick(self) -> None:
-        if self._outcome is None:
+        if self._turns is not None and self._judge_by is None:
             self._loop.call_later(LOOK_EVERY, self._work_tick)
-            self._look_at_work()
+            self._turns.begin()
 
     def _feed(self, data: bytes) -> None:
         """More of the job's log."""
         self._log.feed(data)
-        watcher = self._watcher
-        if watcher is not None:
-            self._ask("feed", lambda: watcher.feed(data, boot_now()))
+        if self._turns is not None:
+            self._turns.feed(data)
+            if self._turns.full:
+                self._turns.begin()
 
-    def _look_at_work(self) -> None:
-        watcher = self._watcher
-        if watcher is None:
-            return
-        boot = boot_now()
-        self._ask("look", lambda: watcher.look(boot))
-        self._f["work"] = self._ask("work", lambda: watcher.work(boot)) or self._f.get("work")
-        for sample in self._ask("samples", watcher.samples) or ():
+    def _may_read(self) -> bool:
+        """Whether the log may be read on: a flood waits for the watcher, as far as that moves."""
+        return self._turns is None or not self._turns.full
+
+    def _took(self, seen: Seen) -> None:
+        """What a turn brought."""
+        for what, error in seen.fails:
+            self._watch_failed(what, error)
+        if seen.work is not None:
+            self._f["work"] = seen.work
+        for sample in seen.samples:
             self._keep_sample(sample)
-        notes: List[str] = self._ask("notes", watcher.notes) or []
-        for text in notes[:MOST_NOTES]:
+        for text in seen.notes[:MOST_NOTES]:
             self._log.note({"kind": "notice", "text": str(text)})
-        if len(notes) > MOST_NOTES:
-            self._log.note({"kind": "notice", "text": "and %d more" % (len(notes) - MOST_NOTES)})
-        self._watch_troubles = tuple(self._ask("troubles", watcher.troubles) or ())
+        if len(seen.notes) > MOST_NOTES:
+            self._log.note({"kind": "notice", "text": "and %d more" % (len(seen.notes) - MOST_NOTES)})
+        self._watch_troubles = seen.troubles
+        if self._judge_by is not None:
+            if seen.outcome is not None or any(what in ("outcome", "turn") for what, _ in seen.fails):
+                self._last = seen
+            self._finish()
 
     def _keep_sample(self, sample: Mapping[str, Any]) -> None:
         try:
@@ -86,14 +105,14 @@ class Worked(Kept):
 
     def _work_troubles(self) -> Tuple[str, ...]:
         """What the watcher, or its failure, has for a person."""
-        return (*self._watch_troubles, *(words for _, words in self._watch_fails[:1]))
-
-    def _ask(self, what: str, call: Callable[[], T]) -> Optional[T]:
-        try:
-            return call()
-        except Exception as error:  # noqa: BLE001 - told as a trouble of the job, which goes on
-            self._watch_failed(what, error)
-            return None
+        own = tuple(words for _, words in self._watch_fails[:1])
+        hangs = self._turns.hangs if self._turns is not None else 0.0
+        if hangs:
+            own += ("progress: the job's files have not answered for %d s: a file system that has gone?" % (hangs // 30 * 30),)
+        dropped = self._turns.dropped if self._turns is not None else 0
+        if dropped:
+            own += ("progress: some of the output was not looked at while its files did not answer",)
+        return (*self._watch_troubles, *own)
 
     def _watch_failed(self, what: str, error: Exception) -> None:
         """Told once for each thing that was asked of it: once in the job's record, and with its place in ``shim.log``."""
@@ -107,9 +126,10 @@ class Worked(Kept):
     # --------------------------------------------------------------------------------------------------------- the end
 
     def _judge(self, killed: bool) -> bool:
-        """Ask, once, how the job ended, and write it down. False while it cannot be written: the next tick tries again."""
+        """Ask, once, how the job ended, and write it down. False until that is known and written; a later tick tries again."""
         if self._outcome is None:
-            self._look_at_work()
+            if self._turns is not None and self._last is None and not self._too_late(killed):
+                return False
             self._outcome = self._judged(killed)
             work = self._f.get("work")
             if work is not None:
@@ -128,16 +148,22 @@ class Worked(Kept):
         self._f.update(ok=outcome.ok, outcome=outcome.why)
         return True
 
+    def _too_late(self, killed: bool) -> bool:
+        """Have the last turn begin as soon as none is under way; True once that has taken too long."""
+        now = self._loop.now()
+        if self._judge_by is None:
+            self._judge_by = now + JUDGE_SECONDS
+        if self._turns is not None:
+            self._turns.begin((self._f.get("rc"), killed))
+        return now > self._judge_by
+
     def _judged(self, killed: bool) -> Outcome:
         rc = self._f.get("rc")
-        watcher = self._watcher
-        found: Optional[Outcome] = None
-        if watcher is not None:
-            found = self._ask("outcome", lambda: _plain(watcher.outcome(rc, killed)))
-            if found is None:
-                # it ended well or not; that its result is right is more than anybody knows
-                words = "%s, and its result could not be checked" % status_words(rc)
-                found = Outcome(None if killed or rc == 0 else False, words, {})
+        found = self._last.outcome if self._last is not None else None
+        if found is None and self._turns is not None:
+            # it ended well or not; that its result is right is more than anybody knows
+            words = "%s, and its result could not be checked" % status_words(rc)
+            found = Outcome(None if killed or rc == 0 else False, words, {})
         if found is None:
             ok, why = kind(str(self._spec["kind"])).verdict(self._spec, self._f, killed)
             found = Outcome(ok, why, {})
@@ -145,9 +171,3 @@ class Worked(Kept):
         if memory and not found.ok and memory not in found.why:
             found = Outcome(False, "%s; %s" % (memory, found.why), found.result)
         return found
-
-
-def _plain(outcome: Outcome) -> Outcome:
-    """The same, when it is JSON; else raises ``TypeError`` or ``ValueError``."""
-    json.dumps(outcome.result, allow_nan=False)
-    return Outcome(outcome.ok, str(outcome.why), outcome.result)
