@@ -22,6 +22,9 @@ from eagletui.commands.diagnose import diagnose_job
 from eagletui.commands.jobs import LIVE, is_ready, news
 from eagletui.commands.preflight import preflight
 from eagletui.hosts.base import HostError
+from eagletui.labparts.running import Child
+from eagletui.profile_launch import command_of
+from eagletui.profiles import Profile
 from eagletui.records import JobState
 from tests.lab.provoke.acts import another
 from tests.lab.provoke.case import Case, World
@@ -139,8 +142,26 @@ async def run(desk: Desk, case: Case, world: World, kept: Path) -> Outcome:
         except TimeoutError:
             outcome.problem = f"not over within {LIMIT:.0f} s"
         except HostError as error:
-            outcome.problem = f"{error.step}: {error.why}"
+            if error.kind == "taken":  # a launch looks at the port and does not begin: so as a person in a shell would start it
+                told = await asyncio.to_thread(_in_shell, profile, world, kept)
+                outcome.causes = outcome.of_log = tuple(cause["id"] for cause in told["causes"])
+                outcome.title = told["causes"][0]["title"] if told["causes"] else told["outcome"]
+            else:
+                outcome.problem = f"{error.step}: {error.why}"
     return outcome
+
+
+def _in_shell(profile: Profile, world: World, kept: Path) -> dict[str, Any]:
+    """What is diagnosed of the log of a server that is started without eagletui, once it has ended by itself."""
+    kept.unlink(missing_ok=True)
+    argv, env = command_of(profile)
+    child = Child(argv, kept, env={**os.environ, **env}, cwd=Path(profile.cwd or world.folder))
+    try:
+        if child.poll(LIMIT) is None:
+            return {"causes": [], "outcome": f"it did not end within {LIMIT:.0f} s"}
+    finally:
+        child.stop()
+    return _diagnosed(kept)
 
 
 async def _over(desk: Desk, job: str, case: Case, world: World) -> JobState:
