@@ -346,3 +346,23 @@ def test_troubles_of_the_event_files_are_told(tmp_path: Path) -> None:
     put_events(tmp_path, ef.train_step(1.0, 0, 0, (3.0,)) + bytes(40))
     watch.look(1.0)
     assert any(trouble.startswith("events: ") for trouble in watch.troubles())
+
+
+def test_a_supervisor_that_takes_over_tells_no_step_twice(tmp_path: Path) -> None:
+    data = [ef.train_step(float(10 + step), step, 0, (3.0,)) for step in range(5)]
+    put_events(tmp_path, b"".join(data[:3]))
+    first = watcher(tmp_path)
+    first.look(1.0)
+    with (tmp_path / "samples.jsonl").open("w") as file:
+        file.writelines(json.dumps(point) + "\n" for point in first.samples())
+    put_events(tmp_path, b"".join(data))
+    second = watcher(tmp_path)
+    second.look(2.0)
+    assert [point["step"] for point in second.samples()] == [3, 4]
+    assert second.work(2.0).done == 5.0  # type: ignore[union-attr]
+
+
+def test_what_a_pipeline_may_name() -> None:
+    kind = kinds.kind("train")
+    assert kind.made({"output": "/o"})["best"] == "/o/checkpoints/checkpoint_best"
+    assert kind.made({"output": "/o", "dry_run": True})["best"] == "/o/checkpoints"

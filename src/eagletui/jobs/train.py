@@ -122,7 +122,8 @@ class Train(Kind):
 
     def made(self, values: Mapping[str, Any]) -> Mapping[str, str]:
         folder = "%s/checkpoints" % values["output"]
-        return {"checkpoints": folder, "best": folder + "/checkpoint_best"}
+        # an untrained drafter lies there itself
+        return {"checkpoints": folder, "best": folder if values.get("dry_run") else folder + "/checkpoint_best"}
 
     def title(self, spec: Mapping[str, Any]) -> str:
         plan = spec.get("train") or {}

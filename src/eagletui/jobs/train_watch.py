@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from typing import Any, Dict, List, Mapping, Optional, Tuple
@@ -43,6 +44,7 @@ class TrainWatcher(ToldWatcher):
         self._events = EventDir(os.path.join(str(self.plan["output"]), "tb", "run"))
         self._curve, self._alarms, self._steps = Curve(), Alarms(), Pace()
         self._points: List[Dict[str, Any]] = []
+        self._since = _last_wall(os.path.join(directory, "samples.jsonl"))
         self._began: Optional[float] = None
         self._boot = 0.0
         self._phase, self._stage = "starting", "starting"
@@ -106,7 +108,8 @@ class TrainWatcher(ToldWatcher):
 
     def _take_points(self, points: List[TrainingPoint], boot: float) -> None:
         for point in points:
-            self._points.append(to_doc(point))
+            if point.wall > self._since:  # a supervisor that took over reads the event files anew: these are told already
+                self._points.append(to_doc(point))
             if point.split == VAL:
                 self.val = point
                 self._notes.append(_val_words(point))
@@ -201,6 +204,17 @@ class TrainWatcher(ToldWatcher):
         said = (self.said or {}).get("why")
         words = str(said) if said else self.error or (self.last[-1] if self.last else "")
         return "%s: %s" % (status_words(rc), words) if words else status_words(rc)
+
+
+def _last_wall(path: str) -> float:
+    """When the last sample that is in the file was logged; 0 when there is none."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - 8192))
+            lines = file.read().split(b"\n")[:-1]  # what follows the last end of a line is cut short
+        return float(json.loads(lines[-1])["wall"]) if lines else 0.0
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0.0  # nothing was told yet, or nobody can know: told twice is as good as once, the step is the same
 
 
 def _val_words(point: TrainingPoint) -> str:
