@@ -21,8 +21,8 @@ from eagletui.profile_launch import NoSuchCards, card_env, cards_of
 from eagletui.profiles import load_profiles
 from eagletui.records import GpuSample, JobState
 
-JUDGE_SECONDS = 20.0
-"""How long what follows the end of a main process may take: the end of its last child, the look at its result."""
+LEFT_SECONDS, JUDGE_SECONDS = 20.0, 150.0
+"""How long processes that an ended job leaves behind are waited for, and how long its supervisor's look at the result is."""
 
 
 class RunPlan(NamedTuple):
@@ -124,7 +124,7 @@ async def wait_over(desk: Desk, job: str, on_change: Callable[[JobState], None])
         ended = now if ended is None else ended
         # it is judged when no process of it is left; one that leaves a process behind may never be, as one without a supervisor
         judged = state.outcome is not None or state.state not in ("exited", "oom")
-        return judged or now - ended > JUDGE_SECONDS
+        return judged or now - ended > (LEFT_SECONDS if state.members else JUDGE_SECONDS)
 
     return await wait_until(desk, job, on_change, over)
 
