@@ -373,17 +373,10 @@ def _whole(value: Any) -> bool:
 def _from_server(values: dict[str, Any], known: set[str], server: Mapping[str, Any], storage: Any) -> None:
     """What a step's kind asks of a server, from the one that it uses: a step that says it itself is right."""
     address = str((server.get("ready") or {}).get("address") or "127.0.0.1")
-    facts = {
-        "endpoint": f"http://{address}:{server.get('port')}/v1",
-        "engine": server.get("engine"),
-        "host": address,
-        "port": server.get("port"),
-        "drafter": server.get("drafter"),
-        "k": server.get("k"),
-        "model": server.get("model") if "engine" in known else None,
-        "storage": storage,
-        "launch": {"argv": list(server["argv"]), "env": dict(server.get("env") or {})},
-    }
+    facts: dict[str, Any] = {"endpoint": f"http://{address}:{server.get('port')}/v1", "storage": storage}
+    if "engine" in known:  # it describes a server; the `port` of a command is one that it needs for itself
+        facts.update({key: server.get(key) for key in ("engine", "port", "drafter", "k", "model")})
+        facts.update(host=address, launch={"argv": list(server["argv"]), "env": dict(server.get("env") or {})})
     for key, value in facts.items():
         if key in known and value is not None:
             values.setdefault(key, value)

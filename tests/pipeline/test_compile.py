@@ -159,6 +159,7 @@ def test_servers_come_from_profiles_and_steps_from_their_servers() -> None:
     assert '"port": 8100' in found["bench"]["spec"]["argv"][-1]
     assert '"drafter": "/data/loop/all/trained' in found["bench"]["spec"]["argv"][-1]
     assert found["bench"]["server"] == "drafted"
+    assert found["after"]["spec"].get("port") is None, "the server's port is not one that a command needs for itself"
 
 
 def test_a_server_that_depends_on_the_stage_is_another_one_in_each() -> None:
