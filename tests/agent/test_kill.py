@@ -115,6 +115,22 @@ def test_a_sigterm_that_is_lost_during_the_load_is_sent_again(jobs: Jobs, tmp_pa
     assert answer["result"]["seconds"] >= 2
 
 
+def test_a_front_whose_engine_has_ended_does_not_have_its_whole_grace(jobs: Jobs) -> None:
+    spec = jobs.server("--ignore-term", "--workers", "2", graces=[400, 0.5, 10])
+    job = str(spec["id"])
+    state = ready(jobs, spec)
+    token = jobs.call("kill_plan", job=job)["token"]
+    jobs.call("kill", job=job, token=token)
+    jobs.wait(job, lambda s: s.get("state") == "stopping")
+    for pid, start in jobs.members(job):
+        if pid != state["pid"]:
+            syscalls.signal_process(pid, start, signal.SIGKILL)
+    over = jobs.over(job, 90.0)
+    assert over["rc"] == -9
+    assert over["detail"] == "ended on request; its other processes had ended before, and it went on without them"
+    assert jobs.call("job", job=job)["result"]["remaining"] == []
+
+
 def test_what_is_no_server_has_its_whole_grace_after_one_sigterm(jobs: Jobs, tmp_path: Path) -> None:
     up = tmp_path / "up"
     spec = jobs.spec("/bin/sh", "-c", f"trap '' TERM; : > {up}; while :; do sleep 60; done", graces=[0.4, 0.2, 10])

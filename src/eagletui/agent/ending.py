@@ -21,8 +21,8 @@ NOTE_EVERY = 1.0
 class Ending:
     """``told(detail)`` is called as it goes, ``done(stuck)`` when no member is left or none can be ended.
 
-    ``repeated`` then tells whether SIGTERM had to be sent twice; ``refused`` why what holds the server did not stop it: then its
-    processes were not signalled.
+    ``repeated`` then tells whether SIGTERM had to be sent twice, ``alone`` whether the main process went on although all its
+    others had ended; ``refused`` why what holds the server did not stop it: then its processes were not signalled.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Ending:
         self._unwritten: Optional[Dict[str, Any]] = None
         self.by: Optional[str] = None
         self.refused: Optional[str] = None
-        self.repeated = False
+        self.repeated = self.alone = False
 
     @property
     def active(self) -> bool:
@@ -108,6 +108,7 @@ class Ending:
         denied = self._ladder.denied if self._ladder is not None else {}
         self.refused = self._ladder.refused if self._ladder is not None else None
         self.repeated = self._ladder is not None and self._ladder.repeated
+        self.alone = self._ladder is not None and self._ladder.alone
         self._ladder, self._stuck = None, bool(stuck)
         self._tell(stuck, denied, self.refused)
 

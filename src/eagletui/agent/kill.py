@@ -108,6 +108,10 @@ def job_files(origin: Origin, members: Iterable[Key], started: float, uid: Optio
 LEVER, MAIN, ALL, KILL = -1, 0, 1, 2
 SETTLE = 10.0
 """Seconds after a lever has done its work, until what is left is signalled."""
+TRACKER = "multiprocessing.resource_tracker"
+ALONE = 10.0
+"""Seconds that a server's main process has of its grace once all its other processes have ended: a front without an engine
+answers nobody, and waits for requests that nobody will finish (vLLM did, for its whole grace, on two cards)."""
 FORCE_FIRST = 15.0
 """Seconds that a lever has for ending it at once, before signals do: what holds it must not take their effect for a crash."""
 
@@ -115,7 +119,8 @@ FORCE_FIRST = 15.0
 class Ladder:
     """SIGTERM to the main process; grace; SIGTERM to all members; grace; SIGKILL to all, again and again until none is left.
 
-    ``twice``: half way through the first grace the main process gets its SIGTERM once more, and `repeated` is True then.
+    ``twice``, for servers: half way through the first grace the main process gets its SIGTERM once more, and `repeated` is True
+    then; when all its other processes have ended, its grace is cut to `ALONE`, and `alone` is True.
     With a ``lever`` that comes first: what holds the processes is told to stop them. ``report(text)`` is called as it goes;
     ``done(members that cannot be ended)`` once. `hurry` skips to SIGKILL. `refused` says why a lever that alone may end a
     server did not; then nothing is signalled unless `hurry` asks for it.
@@ -136,6 +141,8 @@ class Ladder:
         self._report, self._done = report, done
         self._cgroup_kill, self._lever, self._twice = cgroup_kill, lever, twice
         self.repeated = False
+        self.alone = self._had_others = False
+        self._alone_since: Optional[float] = None
         self.refused: Optional[str] = None
         self._settled = 0.0
         self._step = MAIN
@@ -199,7 +206,7 @@ class Ladder:
             return
         waited = now - self._since
         if self._step == MAIN:
-            if main is None or main not in members or waited >= self._graces.main:
+            if main is None or main not in members or waited >= self._graces.main or self._left_alone(main, members, now):
                 self._enter(ALL)
             else:
                 if self._twice and not self.repeated and waited >= self._graces.main / 2:
@@ -227,6 +234,20 @@ class Ladder:
                 self._kill_all(members)
                 self._say("SIGKILL to all", waited, self._graces.kill, members)
         self._loop.call_later(POLL, self._poll)
+
+    def _left_alone(self, main: Key, members: Mapping[Key, Stat], now: float) -> bool:
+        """Whether nothing but a server's front has been left for `ALONE` seconds; multiprocessing's tracker is no worker."""
+        if not self._twice:
+            return False
+        others = [key for key in members if key != main and TRACKER not in (procfs.cmdline(key[0]) or "")]
+        self._had_others = self._had_others or bool(others)
+        if others or not self._had_others:
+            self._alone_since = None
+            return False
+        if self._alone_since is None:
+            self._alone_since = now
+        self.alone = now - self._alone_since >= min(ALONE, self._graces.main / 4)
+        return self.alone
 
     def _kill_all(self, members: Mapping[Key, Stat]) -> None:
         if self._cgroup_kill is not None:

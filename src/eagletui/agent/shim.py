@@ -407,6 +407,8 @@ class Shim(Served, Boxed, Worked):
         by = "ended by %s" % self._ending.by if self._ending.by else "ended on request"
         if self._ending.repeated:
             by += "; a first SIGTERM did nothing, so it was sent again"
+        if self._ending.alone:
+            by += "; its other processes had ended before, and it went on without them"
         if self._over_before is not None:
             self._f["detail"] = "; ".join(text for text in (self._over_why, "what it left behind was " + by) if text)
             return
