@@ -135,14 +135,15 @@ def _from_history(phases: Sequence[Phase], elapsed: float, earlier: Sequence[Job
     middle = statistics.median(remaining)
     spread = 0.5 if len(remaining) == 1 else 0.15
     low, high = min(min(remaining), middle * (1 - spread)), max(max(remaining), middle * (1 + spread))
-    return Eta(middle, low / pace, high * pace * pace, basis)  # as far as it is behind now, it may fall behind once more
+    # as far as it is ahead or behind now, it may come to be once more
+    return Eta(middle, low * min(pace, 1 / pace) ** 2, high * max(1.0, pace) ** 2, basis)
 
 
 def _pace(phases: Sequence[Phase], earlier: Sequence[Mapping[Key, float]]) -> float:
-    """How many times as long as in the earlier loads this one takes, by the phases that are over; 1 when it is not slower.
+    """How many times as long as in the earlier loads this one takes, by the phases that are over; 1 when that is not known.
 
     The host shares its processors with others. The weights say nothing of the rest: they depend on what the page cache holds. A
-    short time says little, so it counts less; and one that is faster so far has other phases before it, which need their time.
+    short time says little, so it counts less; that it is faster counts half, and says nothing against a single earlier load.
     """
     spent = expected = 0.0
     for key, seconds in _spans(phases, None).items():
@@ -150,9 +151,10 @@ def _pace(phases: Sequence[Phase], earlier: Sequence[Mapping[Key, float]]) -> fl
         if key[0] != "weights" and known:
             spent += seconds
             expected += statistics.median(known)
-    if spent <= expected or expected <= 0:
+    if expected <= 0 or (spent < expected and len(earlier) < 2):
         return 1.0
     ratio = min(spent / expected, SLOWEST)
+    ratio = ratio if ratio > 1 else (1 + ratio) / 2
     return 1 + (ratio - 1) * expected / (expected + PACE_SECONDS)
 
 

@@ -275,9 +275,9 @@ def _package(name: str, folders: Sequence[str]) -> Optional[Dict[str, Any]]:
                     if os.path.isfile(os.path.join(path, "__init__.py")):
                         return {"package": path, "editable": True}
     for folder in folders:
-        path = _mapped(name, folder)
-        if path is not None:
-            return {"package": path, "editable": True}
+        mapped = _mapped(name, folder)
+        if mapped is not None:
+            return {"package": mapped, "editable": True}
     return None
 
 
