@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from eagletui.jobs.bench.cells import pooled
-from eagletui.jobs.bench.judge import verdict
+from eagletui.jobs.bench.judge import Arm, verdict
 from eagletui.jobs.bench.stats import mean
 from eagletui.records.bench import (
     BenchCell,
@@ -73,16 +74,23 @@ def result(arm: str, role: str, speeds: dict[tuple[int, str], float], length: fl
     return BenchResult(arm, server, settings, cells, time.time() - 3600, 812.0, {"vllm": "0.18.1"})._replace(**more)
 
 
-def arms() -> list[BenchResult]:
+@cache
+def arms() -> tuple[BenchResult, ...]:
     plain = {(c, where): 91.0 * c**0.8 / (1 + at) for c in LOADS for at, where in enumerate(PLACES)}
     ratio = {1: 0.67, 4: 0.98, 16: 1.21}
     trained = {(c, where): plain[c, where] * ratio[c] for c in LOADS for where in PLACES if (c, where) != (16, PLACES[1])}
     poor = {(c, where): plain[c, where] * 0.61 for c in LOADS for where in PLACES}
-    return [
+    return (
         result("no drafter", "none", plain, None),
         result("pretrained", "pretrained", poor, 1.31),
         result("trained", "trained", trained, 1.45),
-    ]
+    )
+
+
+@cache
+def judged() -> BenchVerdict:
+    """What the arms say."""
+    return verdict([Arm(one, ()) for one in arms()], "k25-plan", {}, time.time() - 500)
 
 
 def kept(one: BenchResult) -> BenchResult:
@@ -103,18 +111,11 @@ def bench_store() -> Store:
         store.jobs[id_] = ended._replace(outcome="6 of 6 loads measured", model=one.server.model)
         store.bench[id_] = kept(one)._replace(wall=now - 3600 + 60 * at)
     store.jobs["v"] = job("v", "verdict", "verdict", "exited", parent="plan", ended=now - 500, rc=0, ok=True, outcome="x")
-    judged = [_arm(one) for one in found]
-    store.verdicts["v"] = verdict(judged, "k25-plan", {}, now - 500)
+    store.verdicts["v"] = judged()
     work = Work("c4, pass 2 of 3", 120, 440, "requests", 0.9, 355.0, "rate of last 5 min", (Counter("left out", 0, "", True),))
     store.jobs["run"] = job("run", "benchmark", "sglang-arm", work=work)
     store.jobs_seen = time.monotonic()
     return store
-
-
-def _arm(one: BenchResult) -> Any:
-    from eagletui.jobs.bench.judge import Arm
-
-    return Arm(one, ())
 
 
 def two_verdicts_store() -> Store:

@@ -25,7 +25,7 @@ from tests.screens.test_training import until
 from tests.screens.training_demo import train
 from tests.test_text import is_safe
 
-SIZES = ((120, 40), (200, 60), (20, 5))
+SIZES = ((160, 50), (20, 5))
 
 
 @pytest.mark.parametrize("name", BENCH_STORES)

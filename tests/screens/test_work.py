@@ -15,7 +15,7 @@ from tests.screens.test_training import until
 from tests.screens.work_demo import SYNTH, WORK_STORES, pipeline_failed_store, pipeline_store, work_store
 from tests.test_text import is_safe
 
-SIZES = ((120, 40), (200, 60), (20, 5))
+SIZES = ((160, 50), (20, 5))
 
 
 def words(work: Work) -> str:

@@ -78,7 +78,7 @@ def training_store(*jobs: JobState, known: bool = True, steps: int = 2250, **mor
                 outcome="4 of 4 epochs, validation loss 9.12, predicted length 1.62", members=0)  # fmt: skip
     for job in jobs or (train(), old):
         store.jobs[job.id] = job
-        store.runs[job.id] = fill(Run(job.id), steps if job.id == "tr" else 3600, 1.0 if job.id == "tr" else 0.7,
+        store.runs[job.id] = fill(Run(job.id), steps if job.id == "tr" else 2000, 1.0 if job.id == "tr" else 0.7,
                                   now - (0 if job.ended is None else now - job.ended), **more)  # fmt: skip
     if known:
         store.verdicts["plan"] = verdict()

@@ -120,7 +120,7 @@ def accuracy_drawing(shown: Sequence[Shown], look: Look, stem: str, about: str) 
         legend.append(Legend("█", style, f"{number + 1}"))
     percent = [curve._replace(values=[100.0 * value for value in curve.values]) for curve in curves]
     legend += [*named, Legend(MARK, "", "validation")]
-    return Drawing(about, x_word(look), percent, legend, floor=0.0, empty="the trainer logged none")
+    return Drawing(about, x_word(look), percent, legend, floor=0.0, ceiling=5.0, empty="the trainer logged none")
 
 
 def length_drawing(shown: Sequence[Shown], look: Look, line: BreakEvenLine | None) -> Drawing:
@@ -144,6 +144,7 @@ def length_drawing(shown: Sequence[Shown], look: Look, line: BreakEvenLine | Non
         curves,
         legend,
         floor=1.0,
+        ceiling=1.2,
         level=line.length if line is not None else None,
         empty="no accuracies logged",
     )

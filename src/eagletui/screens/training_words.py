@@ -103,7 +103,8 @@ def fact_list(store: Store, job: JobState, run: Run, line: BreakEvenLine | None,
     values = newest.values if newest is not None else {}
     facts: list[Fact] = []
     if newest is not None:
-        facts.append(("epoch", [(f"{newest.epoch + 1}", ""), (f"   step {number(newest.step)}", "dim")]))
+        steps: Line = [] if job.work is not None else [(f"   {number(newest.step + 1)} steps", "dim")]
+        facts.append(("epoch", [(f"{newest.epoch + 1}", ""), *steps]))
     facts.append(("loss", [(_value(values, "loss"), "strong"), *_sum_words(run)]))
     found = best(run)
     if found is None:
@@ -117,7 +118,7 @@ def fact_list(store: Store, job: JobState, run: Run, line: BreakEvenLine | None,
     starved = waits is not None and waits > STARVED
     share: Line = [(percent(None if waits is None else 100 * waits), "warn" if starved else "")]
     facts.append(("data share", [("! ", "warn"), *share, (" of a step waits", "warn")] if starved else share))
-    facts.append(("step", [(_value(values, "step_ms"), ""), (" ms", "dim")]))
+    facts.append(("step", _milliseconds(values.get("step_ms"))))
     if values.get("memory_mb"):
         facts.append(("card memory", [(f"{values['memory_mb'] / 1024:.1f}", ""), (" GiB", "dim")]))
     if values.get("error_records"):
@@ -154,6 +155,12 @@ def _sum_words(run: Run) -> Line:
 def _value(values: dict[str, float], name: str) -> str:
     value = values.get(name)
     return MISSING if value is None else figure(value)
+
+
+def _milliseconds(value: float | None) -> Line:
+    if value is not None and value >= 10_000:
+        return [(f"{value / 1000:.1f}", ""), (" s", "dim")]
+    return [(MISSING if value is None else number(value), "" if value is not None else "dim"), (" ms", "dim")]
 
 
 def _rate(value: float | None) -> str:
