@@ -143,7 +143,7 @@ def _pace(phases: Sequence[Phase], earlier: Sequence[Mapping[Key, float]]) -> fl
     """How many times as long as in the earlier loads this one takes, by the phases that are over; 1 when that is not known.
 
     The host shares its processors with others. The weights say nothing of the rest: they depend on what the page cache holds. A
-    short time says little, so it counts less; that it is faster counts half, and says nothing against a single earlier load.
+    short time says little, so it counts less; that it is faster counts half, and nothing against a single earlier load.
     """
     spent = expected = 0.0
     for key, seconds in _spans(phases, None).items():
@@ -154,8 +154,8 @@ def _pace(phases: Sequence[Phase], earlier: Sequence[Mapping[Key, float]]) -> fl
     if expected <= 0 or (spent < expected and len(earlier) < 2):
         return 1.0
     ratio = min(spent / expected, SLOWEST)
-    ratio = ratio if ratio > 1 else (1 + ratio) / 2
-    return 1 + (ratio - 1) * expected / (expected + PACE_SECONDS)
+    trust = 1.0 if ratio > 1 and len(earlier) > 1 else 0.5
+    return 1 + trust * (ratio - 1) * expected / (expected + PACE_SECONDS)
 
 
 def _fraction(phase: Phase) -> float | None:
