@@ -17,7 +17,7 @@ from eagletui.agent.syscalls import signal_process
 from eagletui.commands import Desk, kill, kill_plan
 from eagletui.commands.run import job_file, plan_run, run_job, wait_over
 from eagletui.hosts.base import HostError
-from eagletui.records import JobState
+from eagletui.records import GpuBoard, GpuSample, JobState
 from tests.agent.jobs_harness import Jobs, until
 from tests.commands.test_launch_and_kill import Lossy
 
@@ -214,3 +214,27 @@ async def test_a_kill_is_neither_success_nor_failure(desk: Desk, file: Path) -> 
     assert report.done
     ended = await over(desk, state)
     assert (ended.ok, ended.ended_by is not None) == (None, True)
+
+
+async def test_a_job_that_leaves_a_process_behind_is_not_waited_for_for_ever(
+    desk: Desk, places: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (places / "left.toml").write_text('kind = "command"\nshell = "sleep 600 & echo started"\n')
+    monkeypatch.setattr("eagletui.commands.run.LEFT_SECONDS", 0.0)
+    state = await over(desk, await start(desk, places / "left.toml"))
+    assert (state.state, state.rc, state.ok) == ("exited", 0, None)
+    assert state.detail is not None
+    assert state.detail.startswith("left behind: pid ")
+
+
+async def test_cards_are_leased_and_alone_seen(desk: Desk, places: Path) -> None:
+    cards = tuple(GpuSample(f"GPU-{letter}", number, "card") for number, letter in enumerate("abc"))
+    desk.store.gpus = GpuBoard(1.0, True, cards=cards)
+    (places / "two.toml").write_text('kind = "command"\nargv = ["true"]\ngpus = [2, "GPU-a"]\n')
+    plan = await plan_run(desk, job_file(desk, str(places / "two.toml")))
+    assert plan.spec["gpus"] == plan.spec["leases"]["gpus"] == ["GPU-c", "GPU-a"]
+    assert (plan.spec["env"]["CUDA_VISIBLE_DEVICES"], plan.spec["env"]["CUDA_DEVICE_ORDER"]) == ("2,0", "PCI_BUS_ID")
+    every = await plan_run(desk, job_file(desk, str(places / "two.toml"), ('gpus="all"',)))
+    assert (len(every.spec["gpus"]), "CUDA_VISIBLE_DEVICES" in every.spec["env"]) == (3, False)
+    with pytest.raises(HostError, match="4 cards are wanted, and the host has 3"):
+        await plan_run(desk, job_file(desk, str(places / "two.toml"), ("gpus=4",)))
