@@ -269,6 +269,23 @@ def test_after_a_runner_was_killed_its_step_goes_on_and_is_taken_up(pipes: Pipel
     assert pipes.record()["servers"]["target"] | {"job": server, "attempt": 1} == pipes.record()["servers"]["target"]
 
 
+def test_what_runs_is_ended_when_the_file_has_another_order_now(pipes: Pipelines) -> None:
+    (pipes.made / "two.hold").touch()
+    job = pipes.run([pipes.step("two"), pipes.step("gone")])
+    pipes.until(lambda: pipes.rows("two"), "step two works")
+    old = pipes.entry("two")["job"]
+    state = pipes.jobs.state(job)
+    signal_process(state["pid"], state["pid_start"], signal.SIGKILL)
+    pipes.over(job)
+    job = pipes.run([pipes.step("one"), pipes.step("two")])
+    pipes.until(lambda: "step two ran already, and one comes before it now: it is ended" in pipes.log(job))
+    (pipes.made / "two.hold").unlink()
+    assert pipes.over(job)["ok"] is True, pipes.log(job)
+    assert pipes.jobs.state(old)["ended_by"] == "pipeline loop"
+    assert [entry["id"] for entry in pipes.record()["steps"]] == ["one", "two"]
+    assert len(pipes.rows("two")) == 3
+
+
 def test_a_step_whose_supervisor_died_is_waited_for_and_begun_again(pipes: Pipelines) -> None:
     (pipes.made / "one.hold").touch()
     job = pipes.run([pipes.step("one")])

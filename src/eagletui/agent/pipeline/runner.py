@@ -87,6 +87,12 @@ class Runner:
             if entry.get("state") == "running" and entry.get("job"):
                 self._tell.line("step %s is not in the file any more, and still ran: it is ended" % entry.get("id"))
                 self._end_job(str(entry["job"]))
+        first = next((step["id"] for step in self._steps if step["id"] in self._todo), None)
+        for entry in self._record.steps:
+            if entry.get("state") == "running" and entry.get("job") and entry["id"] != first:
+                self._tell.line("step %s ran already, and %s comes before it now: it is ended" % (entry["id"], first))
+                self._end_job(str(entry["job"]))
+                entry.update(state="ended", why="another step came before it")
         for name in self._servers.running():
             if name not in self._plan["servers"]:
                 self._tell.line("server %s is not in the file any more" % name)

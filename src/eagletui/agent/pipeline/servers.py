@@ -128,6 +128,8 @@ class Servers:
         state = self._asking.state(self.job(name)) or {}
         if state.get("state") == "running" and state.get("health") == "ready":
             return
+        if state.get("state") == "stopping":
+            return  # whoever ends it is told once it has ended
         if state.get("state") == "lost_supervisor" and state.get("members"):
             return  # it serves on without one; how it ends shows in the step
         if state.get("ended_by"):
