@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -366,3 +367,21 @@ def test_what_a_pipeline_may_name() -> None:
     kind = kinds.kind("train")
     assert kind.made({"output": "/o"})["best"] == "/o/checkpoints/checkpoint_best"
     assert kind.made({"output": "/o", "dry_run": True})["best"] == "/o/checkpoints"
+
+
+def test_a_start_that_takes_long_is_no_stall_although_earlier_steps_were_short(tmp_path: Path) -> None:
+    """After a resume its readers start and its kernels are compiled; the curve is already there."""
+    now = time.time()
+    put_events(tmp_path, b"".join(ef.train_step(now - 500 + step / 10, step, 0, (3.0,)) for step in range(20)))
+    watch = watcher(tmp_path)
+    watch.look(0.0)
+    watch.feed(b"Training epoch 1/3 started\n", 1.0)
+    watch.look(100.0)
+    assert watch.troubles() == ()
+    watch.look(1000.0)
+    assert any(trouble.startswith("stall: ") for trouble in watch.troubles())
+    put_events(tmp_path, ef.train_step(now + 100, 20, 0, (3.0,)), "events.out.tfevents.2")
+    watch.look(1001.0)
+    assert watch.troubles() == ()
+    watch.look(1040.0)
+    assert any(trouble.startswith("stall: ") for trouble in watch.troubles())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from eagletui.jobs.base import status_words
@@ -45,6 +46,7 @@ class TrainWatcher(ToldWatcher):
         self._curve, self._alarms, self._steps = Curve(), Alarms(), Pace()
         self._points: List[Dict[str, Any]] = []
         self._since = _last_wall(os.path.join(directory, "samples.jsonl"))
+        self._born, self._live = time.time(), False
         self._began: Optional[float] = None
         self._boot = 0.0
         self._phase, self._stage = "starting", "starting"
@@ -115,6 +117,7 @@ class TrainWatcher(ToldWatcher):
                 self._notes.append(_val_words(point))
             else:
                 self.point = point
+                self._live = self._live or point.wall >= self._born
                 self._epoch_steps[point.epoch] = max(self._epoch_steps.get(point.epoch, 0), point.step + 1)
                 self._steps.tell(boot, point.step + 1)
         self._alarms.take(points, boot)
@@ -181,7 +184,8 @@ class TrainWatcher(ToldWatcher):
     def troubles(self) -> Tuple[str, ...]:
         found = dict(self._troubles)
         if self._began is not None and not self.plan.get("dry_run"):
-            phase = "training" if self._phase == "training" else "pause"
+            # until its first step of today: readers start, kernels are compiled
+            phase = "training" if self._phase == "training" and self._live else "pause"
             found.update(self._alarms.look(self._boot, self._began, phase, self._curve.broken))
         if self._events.problem:
             found["events"] = self._events.problem
