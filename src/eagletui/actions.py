@@ -309,10 +309,10 @@ def sections() -> list[tuple[str, list[Action]]]:
     """The table by heading, for the help screen and the documentation."""
     titles = {
         "screens": "Screens",
+        EVERYWHERE: "Everywhere",
         LIST: "In a list",
         SERVING: "On the screens of a server",
         WINDOWED: "On the screens Throughput and Acceptance",
-        EVERYWHERE: "Everywhere",
         DIALOG: "In a dialog",
     }
     groups: dict[str, list[Action]] = {title: [] for title in titles.values()}
