@@ -35,6 +35,7 @@ CAUSES = {
     "eagle3_on_torch_native_refused": "sglang-draft-backend",
     "port_busy_other_server": "port-taken",
     "command_missing": "command-missing",
+    "core_vanished": "core-vanished",
     "disk_full": "disk-full",
     "killed": "process-killed",
     "module_missing": "module-missing",
@@ -202,6 +203,16 @@ def test_an_unknown_error_is_told_as_such_with_its_place() -> None:
     assert (outcome, causes[0].id) == ("failed", "unknown")
     assert causes[0].evidence[0].text == "FrobnicationError: the frobs are out of order"
     assert "line 5" in causes[0].remedy
+
+
+def test_a_core_that_had_an_error_of_its_own_has_not_vanished() -> None:
+    raw = (DATA / "vllm-0.26" / "core_vanished.log").read_bytes()
+    warning = raw.index(b"\n", raw.index(b"Parent process exited")) + 1
+    own = TRACE.replace("APIServer", "EngineCore") + "FrobnicationError: the frobs are out of order\n"
+    _, causes = diagnose(raw[:warning] + own.encode() + raw[warning:])
+    assert causes[0].id == "unknown"
+    assert causes[0].evidence[0].text == "FrobnicationError: the frobs are out of order"
+    assert "core-vanished" not in [cause.id for cause in causes]
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,7 @@ FATAL = (
     b"Engine background task failed",
     b"Engine process failed to start",
     b"died unexpectedly",
+    b"engine core exited unexpectedly",
     b"hit an exception: ",
     b"Received sigquit from a child process",
     b"Initialization failed. warmup error",
@@ -129,6 +130,7 @@ WORDS = (
     b"core dumped",
     b"NCCL WARN",
     b"NVRM: Xid",
+    b"xited unexp",
 )
 STARTS = frozenset((b"Segm", b"Bus ", b"Abor", b"Ille", b"term", b"ninj", b"CMak", b"FAIL", b"ERRO", b"nvcc", b"oom-"))
 EARLY_WORDS = (b"not found", b"No such", b"No module", b"cannot find")

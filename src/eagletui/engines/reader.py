@@ -14,7 +14,7 @@ from eagletui.engines.diagnosis.judge import End, judge, stuck_causes
 from eagletui.engines.diagnosis.witness import Notes
 from eagletui.engines.events import Event, Failure, Summary, phases_json
 from eagletui.engines.failure import FailureTracker
-from eagletui.engines.failure_words import EARLY_WORDS, STARTS, WORDS, suspects, suspicious
+from eagletui.engines.failure_words import EARLY_WORDS, GAVE_UP, STARTS, WORDS, suspects, suspicious
 from eagletui.engines.log_clock import LogClock
 from eagletui.engines.state import LoadState
 from eagletui.engines.stream import HEADER_START, Line, LineSplitter, clean, pieces, split_header
@@ -263,6 +263,8 @@ class LogReader:
             self._unfail()  # a script's own complaints before it started the engine
         failure = self._failure
         error = level == b"ERROR" or level == b"CRITICAL"
+        if level == b"WARNING" and self._hot and GAVE_UP.search(message) is not None:
+            error = True  # vLLM only warns when its core has vanished
         # what is logged as no error tells of none, and a rule knows what its line means
         told = self._hot and level is None and not known and message[0] != _SPACE
         if failure.busy or error or told:

@@ -34,7 +34,8 @@ class Signature(NamedTuple):
     they are looked for first. each of ``trace`` must besides fit the traceback above. ``phases`` limits it to phases of a load,
     ``engine`` to one engine, ``before`` to versions below one (as far as the log names it). ``weak`` entries tell that something
     broke but not what broke it: they rank below any other. ``over`` are ids of entries that say less where both stand in a log,
-    wherever their lines are: this one then comes before them. ``hit`` is an example (lines as they stand in a log), ``miss`` a
+    wherever their lines are: this one then comes before them. ``first`` entries say what they say only where no error came before
+    their line. ``hit`` is an example (lines as they stand in a log), ``miss`` a
     text that is close to it and means something else.
     """
 
@@ -57,6 +58,7 @@ class Signature(NamedTuple):
     phases: Tuple[str, ...] = ()
     trace: Tuple[str, ...] = ()
     weak: bool = False
+    first: bool = False
 
 
 class Matcher:

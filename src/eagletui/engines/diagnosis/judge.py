@@ -88,6 +88,8 @@ def _from_hits(
     for found in hits.values():
         entry = found[0].entry
         best = max(found, key=lambda hit: (_weight(hit, root), -hit.evidence.offset))
+        if entry.first and 0 <= root[0] < best.evidence.offset:
+            continue
         confidence = entry.confidence * _weight(best, root)
         if entry.before and version and version >= entry.before:
             confidence *= 0.6

@@ -59,6 +59,23 @@ ENTRIES = (
         confidence=0.88,
     ),
     Signature(
+        id="core-vanished",
+        title="the engine's core ended without a word",
+        keys=("engine core exited unexpectedly",),
+        pattern=r"engine core exited unexpectedly",
+        cause="it was killed (kill -9, the kernel for memory) or crashed in a library: it left no traceback",
+        remedy="dmesg -T | grep -iE 'killed process|xid|segfault'; who else ends processes on this host",
+        stage=SERVING,
+        source="vllm/v1/engine/core_client.py; recorded",
+        hit="(APIServer pid=1) WARNING 11-30 01:34:38 [core_client.py:702] [shutdown] MPClient: engine core exited unexpectedly;"
+        " starting cleanup",
+        miss="(APIServer pid=1) INFO 11-30 01:34:38 [core_client.py:655] [shutdown] MPClient: stopping engine manager",
+        provenance=SEEN,
+        engine=VLLM,
+        confidence=0.8,
+        first=True,
+    ),
+    Signature(
         id="worker-died",
         title="a process of the engine died without an error of its own",
         keys=("died unexpectedly", "scheduler died", "Triggering SIGQUIT", "unexpectedly failed with", "Failed core proc"),
