@@ -46,6 +46,24 @@ class Loader:
         return self.batch_sampler.sizes[self.batch_sampler.epoch % len(self.batch_sampler.sizes)]
 
 
+class Weight(NamedTuple):
+    dtype: str
+
+    def is_floating_point(self) -> bool:
+        return self.dtype != "int64"
+
+
+class Model:
+    def __init__(self, *dtypes: str) -> None:
+        self.weights = [Weight(dtype) for dtype in dtypes]
+
+    def parameters(self) -> list[Weight]:
+        return self.weights
+
+    def float(self) -> None:
+        self.weights = [Weight("float32") if weight.is_floating_point() else weight for weight in self.weights]
+
+
 class Trainer:
     """What speculators 0.9 does around a step: see its trainer.py."""
 
@@ -124,6 +142,9 @@ def cli(monkeypatch: Any) -> Any:
     for name in ("speculators", "speculators.train"):
         monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
     monkeypatch.setitem(sys.modules, "speculators.train.cli", made)
+    torch = types.ModuleType("torch")
+    torch.float32 = "float32"  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch", torch)
     return made
 
 
@@ -135,7 +156,7 @@ def told(capfd: Any, kind: str) -> list[dict[str, Any]]:
 def train(cli: Any, tmp_path: Path, sizes: list[int], stop_at: int | None = None, **config: Any) -> Any:
     cli.Trainer = Trainer
     program._watch_trainer(str(tmp_path))
-    made = cli.Trainer(None, Config(save_path=str(tmp_path / "checkpoints"), **config), Loader(sizes))
+    made = cli.Trainer(Model(), Config(save_path=str(tmp_path / "checkpoints"), **config), Loader(sizes))
     made.stop_at = stop_at
     made.run_training()
     return made
@@ -183,9 +204,18 @@ def test_a_checkpoint_that_is_written_over_is_not_whole_meanwhile(cli: Any, tmp_
     seen: list[bool] = []
     cli.Trainer = type("Watching", (Trainer,), {"_save": lambda self, epoch: seen.append(_state(tmp_path, epoch).exists())})
     program._watch_trainer(str(tmp_path))
-    made = cli.Trainer(None, Config(1, str(tmp_path / "checkpoints")), Loader([5]))
+    made = cli.Trainer(Model(), Config(1, str(tmp_path / "checkpoints")), Loader([5]))
     made.maybe_save_checkpoint(0, local_step=2)
     assert seen == [False]
+
+
+def test_a_drafter_to_go_on_from_is_trained_in_32_bits(cli: Any, tmp_path: Path, capfd: Any) -> None:
+    """It is read in the 16 of its file, where the small steps of a fine-tuning round to nothing."""
+    program._watch_trainer(str(tmp_path))
+    for model, changed in ((Model("bfloat16", "int64"), True), (Model("float32", "int64"), False)):
+        cli.Trainer(model, Config(1, str(tmp_path / "checkpoints")), Loader([1]))
+        assert [weight.dtype for weight in model.weights] == ["float32", "int64"]
+        assert bool(told(capfd, "note")) is changed
 
 
 def _state(tmp_path: Path, epoch: int) -> Path:

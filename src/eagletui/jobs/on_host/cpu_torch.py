@@ -13,7 +13,7 @@ def has_accelerator() -> bool:
 
 
 def answer_for_cpu() -> None:
-    """The trainer takes an accelerator for granted in seven places. To be called before its modules are imported."""
+    """The trainer takes an accelerator for granted in eight places. To be called before its modules are imported."""
     torch: Any = import_module("torch")
     cpu = torch.device("cpu")
     place = torch.accelerator
@@ -31,6 +31,8 @@ def answer_for_cpu() -> None:
 
     import_module("speculators.train.trainer").get_local_rank = lambda: cpu  # type: ignore[attr-defined]
     import_module("speculators.train.recovery").get_local_rank = lambda: 0  # type: ignore[attr-defined]
+    # where a resume reads a checkpoint to: "cpu:0" is no place to safetensors
+    import_module("speculators.train.checkpointer").get_current_device = lambda: "cpu"  # type: ignore[attr-defined]
 
 
 def cpu_words(words: List[str], cpuinfo: str = "/proc/cpuinfo") -> List[str]:

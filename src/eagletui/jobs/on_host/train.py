@@ -141,6 +141,8 @@ def _watch_trainer(output: str) -> None:
             if config.max_steps is not None:
                 # each epoch beyond the last needed one would add a step, for it looks only after a step
                 config = config._replace(num_epochs=min(config.num_epochs, _epochs_for(train_loader, config.max_steps)))
+            if _to_float32(model) and os.environ.get("RANK", "0") == "0":
+                telling.say("note", text="the drafter was read in 16 bits and is trained in 32, as one from nothing is")
             super().__init__(model, config, train_loader, val_loader)
             self._begun = {"epoch": self.current_epoch, "step": self.global_step, "local": 0}
             self._complete = self.current_epoch >= config.num_epochs  # all was done before
@@ -184,6 +186,16 @@ def _watch_trainer(output: str) -> None:
                 telling.say("result", finished=True, steps=self.global_step, epochs=self.config.num_epochs)
 
     cli.Trainer = Trainer
+
+
+def _to_float32(model: Any) -> bool:
+    """speculators keeps its weights in 32 bits, but reads a drafter to go on from in those of its file: in bfloat16 the small
+    steps of a fine-tuning round to nothing. Whether there was something to change."""
+    torch: Any = import_module("torch")
+    short = [weight for weight in model.parameters() if weight.is_floating_point() and weight.dtype != torch.float32]
+    if short:
+        model.float()
+    return bool(short)
 
 
 def _epochs_for(loader: Any, steps: int) -> int:
