@@ -112,7 +112,7 @@ class _Compiler:
     def run(self) -> dict[str, Any]:
         names = self._top()
         stages = self._stages()
-        self._read_steps(stages)
+        self._read_steps()
         tables = ServerTables(self._table("servers"), self._profiles, self._uuids, self._note, self._note_unknown)
         self._check_names(names, tables)
         for stage in stages:
@@ -194,7 +194,7 @@ class _Compiler:
 
     # ---------------------------------------------------------------------------------------------------------- the steps
 
-    def _read_steps(self, stages: Sequence[_Stage]) -> None:
+    def _read_steps(self) -> None:
         tables = self._document.get("step")
         if not isinstance(tables, list) or not tables or not all(isinstance(table, Mapping) for table in tables):
             self._note("step", 0, "", "there is no step", "add [[step]] with id, kind and the keys of that kind")
@@ -220,7 +220,7 @@ class _Compiler:
                 self._note("step", number, "when", f"'when' is {when!r}", "expected each, first or last: in which of the stages")
                 self._broken.add(name)
                 continue
-            self._steps.append(_Step(number, name, table, found, when if len(stages) > 1 else "each"))
+            self._steps.append(_Step(number, name, table, found, when))
 
     def _kind(self, number: int, word: Any) -> Kind | None:
         try:

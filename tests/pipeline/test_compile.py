@@ -181,6 +181,13 @@ def test_without_stages_the_ids_are_plain() -> None:
     assert steps(plan)["prepared"]["outputs"] == ["/data/loop/prepared"]
 
 
+def test_one_stage_is_the_first_and_the_last() -> None:
+    plan = compiled(LOOP.replace('stages = [10, 100, "all"]', "stages = [10]"))["pipeline"]
+    assert [step["id"] for step in plan["steps"]] == ["check", "answers.10", "prepared.10", "trained.10", "bench", "after"]
+    argv = steps(plan)["trained.10"]["spec"]["argv"]
+    assert argv[argv.index("--epochs") + 1] == "5", "what is small is for the stages before the last"
+
+
 def test_the_same_file_is_the_same_pipeline() -> None:
     one, two = compiled(LOOP)["pipeline"], compiled(LOOP)["pipeline"]
     assert one == two
