@@ -21,6 +21,9 @@ from eagletui.jobs.extract_server import extraction_profile
 from eagletui.jobs.hidden_states import Layout, Row
 from eagletui.jobs.keys import read_keys
 from eagletui.jobs.on_host import extract as program
+from eagletui.jobs.on_host import probe, telling
+from eagletui.jobs.on_host.target_config import Shape
+from eagletui.jobs.outputs import NotOurs, claim
 from tests.jobs.tensor_files import write
 
 LAYERS, WIDTH = 4, 6
@@ -302,8 +305,46 @@ def test_a_file_of_another_shape_is_made_again(tmp_path: Path, capfd: Any) -> No
     """The tool goes by names alone."""
     path = put(tmp_path / "hs", 0, IDS[:-1])
     assert program._room(options(tmp_path), [row(IDS)], LAYOUT).files == 1
+    assert path.exists()  # whose it is, nobody has looked yet
+    program._clear_wrong(str(tmp_path / "hs"), [row(IDS)], LAYOUT)
     assert not path.exists()
     assert "made again" in capfd.readouterr().out
+
+
+@pytest.fixture
+def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> probe.Handed:
+    """One prepared sample, a target whose configuration says bfloat16, and a server that computes in float16."""
+    handed = probe.Handed(LAYERS, WIDTH, "float16", str(tmp_path))
+    monkeypatch.setattr(program, "find_spec", lambda name: True)
+    monkeypatch.setattr(program, "read_shape", lambda target: Shape(WIDTH, 8, 100, 4096, "bfloat16"))
+    monkeypatch.setattr(program, "read_prepared", lambda data: ([row(IDS)], list(IDS)))
+    monkeypatch.setattr(program.probe, "probe", lambda *_: handed)
+    return handed
+
+
+def test_the_states_of_another_extraction_are_left_alone(tmp_path: Path, prepared: probe.Handed) -> None:
+    claim(str(tmp_path / "hs"), "extract", {"data": "another"})
+    path = put(tmp_path / "hs", 0, IDS[:-1])
+    with pytest.raises(NotOurs):
+        program.prepare(options(tmp_path, "--layers", "0,1,2", "--reserve", "0"), telling.Teller("samples"))
+    assert path.exists()
+
+
+def test_states_in_the_servers_own_format_are_gone_on_with(tmp_path: Path, prepared: probe.Handed) -> None:
+    """The first look is by the target's configuration: what does not fit that may still fit the server."""
+    folder = tmp_path / "hs"
+    claim(str(folder), "extract", {})
+    body = struct.pack(f"<{len(IDS) * LAYERS * WIDTH}e", *(float(at + 1) for at in range(len(IDS) * LAYERS * WIDTH)))
+    path = write(
+        folder / hidden_states.file_name(0),
+        {
+            "token_ids": ("I64", (len(IDS),), struct.pack(f"<{len(IDS)}q", *IDS)),
+            "hidden_states": ("F16", (len(IDS), LAYERS, WIDTH), body),
+        },
+    )
+    plan = program.prepare(options(tmp_path, "--layers", "0,1,2", "--reserve", "0"), telling.Teller("samples"))
+    assert path.exists()
+    assert (plan.need.files, plan.layout.dtype) == (0, "float16")
 
 
 def test_a_servers_folder_on_another_disk_is_refused(tmp_path: Path) -> None:

@@ -111,6 +111,7 @@ def prepare(options: Any, tell: telling.Teller) -> Plan:
         layout = layout._replace(dtype=handed.dtype)
     try:
         claim(options.output, "extract", facts(options.inputs), "eagletui extract")
+        _clear_wrong(options.output, rows, layout)
         hidden_states.write_rows(os.path.join(options.output, hidden_states.ROWS), rows, layout)
     except OSError as error:
         raise Refused("%s cannot be written (%s)" % (options.output, error.strerror)) from None
@@ -168,7 +169,7 @@ def _room(options: Any, rows: Sequence[Row], layout: Layout) -> Need:
                 " would count as done; choose them on one disk" % (options.storage, options.output)
             )
     disk = os.statvfs(place)
-    there = _good(options.output, rows, layout)
+    there, _ = _sorted_out(options.output, rows, layout)
     at_once = 0 if options.backend == "transformers" else options.concurrency
     missing = hidden_states.need(rows, there, layout, at_once, disk.f_frsize)
     free = disk.f_bavail * disk.f_frsize
@@ -190,20 +191,27 @@ def _room(options: Any, rows: Sequence[Row], layout: Layout) -> Need:
     return missing
 
 
-def _good(output: str, rows: Sequence[Row], layout: Layout) -> List[int]:
-    """The samples that are there with the right shape; a file of another shape is removed, it would count as done."""
-    out = []
+def _sorted_out(output: str, rows: Sequence[Row], layout: Layout) -> Tuple[List[int], List[Tuple[str, str]]]:
+    """The samples that are there with the right shape, and the files of another one, each with what is wrong with it."""
+    good, wrong = [], []
     for index in hidden_states.present(output):
         path = os.path.join(output, hidden_states.file_name(index))
         if index >= len(rows):
             continue  # of a run over more samples: it is right, and not asked for
         problem = hidden_states.shape_problem(path, rows[index], layout)
         if problem is None:
-            out.append(index)
+            good.append(index)
         else:
-            telling.say("note", text="made again: %s" % problem)
-            os.unlink(path)
-    return out
+            wrong.append((path, problem))
+    return good, wrong
+
+
+def _clear_wrong(output: str, rows: Sequence[Row], layout: Layout) -> None:
+    """Remove files of another shape: they would count as done. Only once the output is ours and the server's format is known:
+    another extraction's files have other shapes too."""
+    for path, problem in _sorted_out(output, rows, layout)[1]:
+        telling.say("note", text="made again: %s" % problem)
+        os.unlink(path)
 
 
 def _size(count: float) -> str:
