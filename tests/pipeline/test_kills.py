@@ -40,7 +40,7 @@ def _quiet(pipes: Pipelines, job: str) -> None:
             pipes.until(lambda w=what, s=since: not procfs.alive(state[w], state[s]), f"{what} of {job} ends")  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("seed", [3, 8])
+@pytest.mark.parametrize("seed", [3])
 def test_kill_at_any_moment_and_run_again(pipes: Pipelines, seed: int) -> None:
     rng = random.Random(seed)
     names = ("one", "two", "three")
