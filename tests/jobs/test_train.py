@@ -385,3 +385,18 @@ def test_a_start_that_takes_long_is_no_stall_although_earlier_steps_were_short(t
     assert watch.troubles() == ()
     watch.look(1040.0)
     assert any(trouble.startswith("stall: ") for trouble in watch.troubles())
+
+
+def test_the_pace_is_that_of_todays_steps(tmp_path: Path) -> None:
+    now = time.time()
+    put_events(tmp_path, b"".join(ef.train_step(now - 500 + step, step, 0, (3.0,)) for step in range(20)))
+    watch = watcher(tmp_path)
+    watch.feed(b'{"eagletui": "progress", "stage": "x", "total": 40, "done": 20, "unit": "steps"}\n', 0.0)
+    watch.look(0.0)
+    assert (watch.work(0.0).done, watch.work(0.0).rate) == (20.0, None)  # type: ignore[union-attr]
+    for step, boot in ((20, 300.0), (21, 302.0), (25, 310.0)):
+        put_events(tmp_path, ef.train_step(now + boot, step, 0, (3.0,)), f"events.out.tfevents.2{step}")
+        watch.look(boot)
+    work = watch.work(310.0)
+    assert work is not None
+    assert (work.rate, work.remaining) == (0.5, 28.0)

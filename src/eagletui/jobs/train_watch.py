@@ -119,7 +119,8 @@ class TrainWatcher(ToldWatcher):
                 self.point = point
                 self._live = self._live or point.wall >= self._born
                 self._epoch_steps[point.epoch] = max(self._epoch_steps.get(point.epoch, 0), point.step + 1)
-                self._steps.tell(boot, point.step + 1)
+                if self._live:  # what an earlier run made, and how long this one took to start, say nothing of its pace
+                    self._steps.tell(boot, point.step + 1)
         self._alarms.take(points, boot)
 
     def samples(self) -> List[Dict[str, Any]]:
