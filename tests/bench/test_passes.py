@@ -147,6 +147,19 @@ def test_the_difference_of_counters_is_exact() -> None:
     assert found.spec == SpecCounts(200, 600, 80, (60.0, 20.0, 0.0), "counters")
 
 
+def test_sglangs_time_of_a_token_is_not_taken_for_that_of_a_step() -> None:
+    """It shares a step's time out among the tokens of the step: with a drafter that would make the step cost C / tau."""
+    seen: dict[str, Any] = {"itl": ((0.05, 0.0), (None, 0.0)), "itl_sum": 0.0}
+    later: dict[str, Any] = {"itl": ((0.05, 400.0), (None, 400.0)), "itl_sum": 4.0}
+    before, after = counters()
+    found = with_counters(from_own(tool(), RUN), RUN, before._replace(**seen), after._replace(**later))
+    assert found.engine_itl == pytest.approx(10.0)
+    sglang = with_counters(
+        from_own(tool(), RUN), RUN, before._replace(engine="sglang", **seen), after._replace(engine="sglang", **later)
+    )
+    assert sglang.engine_itl is None
+
+
 def test_other_clients_are_seen_by_their_requests() -> None:
     found = with_counters(from_own(tool(), RUN), RUN, *counters(finished=11, tokens=550))
     assert found.foreign == 3

@@ -54,7 +54,8 @@ class BenchPass(NamedTuple):
     another).
 
     ``tokens_per_s`` is output tokens / ``seconds``. ``in_flight`` is the mean number of requests under way (sum of latencies
-    / seconds). ``engine_itl`` is the mean step time by the engine's own counters, in milliseconds, None where it has none.
+    / seconds). ``engine_itl`` is the mean step time by the engine's own counters, in milliseconds, None where it has none
+    (SGLang's tell the time of a token).
     ``foreign`` counts requests that others finished on this server in the window, ``prefix_hits`` the share of prompt tokens
     that came from the prefix cache. ``problems`` say why the pass must not be used: it is shown, and in no mean. ``notes``
     say what to know of it. ``file`` holds the tool's own result, ``command`` is what ran (secrets hidden).

@@ -218,7 +218,8 @@ def with_counters(found: BenchPass, run: Run, before: Optional[ServerSample], af
             tuple(share * counted.verify_steps for share in counted.per_position),
             counted.basis,
         )
-    itl = percentiles(before.itl, after.itl, before.itl_sum, after.itl_sum)
+    # SGLang's histogram has a value for each token of a step, the step's time shared out among them: no time of a step
+    itl = percentiles(before.itl, after.itl, before.itl_sum, after.itl_sum) if after.engine == "vllm" else None
     hits = rates(before, after).prefix_hits
     if hits is not None and hits > CACHE_NOTE:
         notes.append(
