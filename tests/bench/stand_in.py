@@ -18,7 +18,7 @@ class StandIn:
     """``k`` drafts a step (0: no drafter), of which ``accepts`` are accepted in each. ``engine``: vllm or sglang.
 
     ``metrics``: whether it has any. ``flushes``: whether its prefix cache can be emptied. ``fails``: every request fails.
-    ``usage``: whether it counts tokens. Warm-ups are told from measured requests by ``asked``, all bodies in order.
+    ``breaks_off``: answers end after their first piece. Warm-ups are told from measured requests by ``asked``, all bodies in order.
     """
 
     def __init__(self, engine: str = "vllm", k: int = 0, accepts: int = 1, **wishes: Any) -> None:
@@ -30,6 +30,7 @@ class StandIn:
         )
         self.version, self.context = wishes.get("version", "0.32.0"), wishes.get("context", 4096)
         self.pace = wishes.get("pace", 0.02)
+        self.breaks_off = wishes.get("breaks_off", False)
         self.asked: list[dict[str, Any]] = []
         self.flushed = 0
         self.finished = self.tokens = self.prompt = self.steps = self.chunks = 0
@@ -142,6 +143,9 @@ class StandIn:
         chunks = ["".join(words[at : at + each]) for at in range(0, count, each)]
         for chunk in chunks:
             _event(handler, {"choices": [{"index": 0, "delta": {"content": chunk}}]})
+            if self.breaks_off:
+                handler.close_connection = True
+                return
         steps = len(chunks)
         with self.lock:
             self.finished += 1

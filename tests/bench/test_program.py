@@ -13,6 +13,7 @@ import pytest
 
 from eagletui.jobs.benchmark import Benchmark
 from eagletui.jobs.keys import read_keys
+from eagletui.jobs.on_host import load_client
 from eagletui.jobs.on_host.bench_tools import find
 from eagletui.jobs.on_host.verdict import judge, result_of, validation_of
 from eagletui.records.bench import BenchResult
@@ -145,6 +146,13 @@ def test_a_server_whose_requests_all_fail_is_told(tmp_path: Path, prompts: Path)
     assert status == 1
     assert "the server answers no request: HTTP 500" in told["why"]
     assert output.strip().splitlines()[-1] == told["why"]
+
+
+def test_an_answer_that_breaks_off_is_no_answer() -> None:
+    with StandIn(breaks_off=True) as server:
+        doc = load_client.run(load_client.Ask("127.0.0.1", server.port, "tiny", 64), [[{"role": "user", "content": "a"}]], 1)
+    assert (doc["completed"], doc["failed"]) == (0, 1)
+    assert "broke off" in doc["errors"][0]
 
 
 def test_a_port_where_nobody_answers_is_told(tmp_path: Path, prompts: Path) -> None:

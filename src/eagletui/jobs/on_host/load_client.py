@@ -120,6 +120,7 @@ def _one(ask: Ask, messages: Sequence[Mapping[str, str]], answer: Answer) -> Non
 
 
 def _stream(response: http.client.HTTPResponse, answer: Answer) -> None:
+    """Read an answer to its end. Raises ValueError when it breaks off: http.client takes that for an end."""
     last = answer.start
     for raw in response:
         line = raw.strip()
@@ -127,7 +128,7 @@ def _stream(response: http.client.HTTPResponse, answer: Answer) -> None:
             continue
         chunk = line[5:].strip()
         if chunk == b"[DONE]":
-            break
+            return
         now = time.perf_counter()
         data = json.loads(chunk)
         if data.get("error"):
@@ -152,6 +153,7 @@ def _stream(response: http.client.HTTPResponse, answer: Answer) -> None:
                 answer.ttft = now - answer.start
             last = now
             answer.latency = now - answer.start
+    raise ValueError("the answer broke off")
 
 
 def _result(answers: Sequence[Answer], seconds: float) -> Dict[str, Any]:
