@@ -18,7 +18,7 @@ class StandIn:
     """``k`` drafts a step (0: no drafter), of which ``accepts`` are accepted in each. ``engine``: vllm or sglang.
 
     ``metrics``: whether it has any. ``flushes``: whether its prefix cache can be emptied. ``fails``: every request fails.
-    ``breaks_off``: answers end after their first piece. Warm-ups are told from measured requests by ``asked``, all bodies in order.
+    ``breaks_off``: answers end after their first piece. ``asked`` are all bodies in order, the warm-ups among them.
     """
 
     def __init__(self, engine: str = "vllm", k: int = 0, accepts: int = 1, **wishes: Any) -> None:
