@@ -113,6 +113,20 @@ def test_plans_are_compared_arm_by_arm(plan_output: Path, capsys: pytest.Capture
     assert {row["regression"] for row in rows} == {"0"}
 
 
+def test_an_arm_measured_first_and_last_is_one_arm(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    slow, fast = (made_arm("none", "none", [made_cell(step=step, passes=2)]) for step in (0.010, 0.005))
+    for name, block in (("none-1", slow), ("none-2", fast)):
+        written(tmp_path / "arms" / name / "result.json", block)
+    written(tmp_path / "verdict.json", verdict([Arm(slow)]))
+    (tmp_path / "pipeline.json").write_text(json.dumps({"steps": [{"id": name} for name in ("none-1", "none-2", "verdict")]}))
+    assert bench("report", tmp_path, "--json") == 0
+    (arm,) = json.loads(capsys.readouterr().out)["results"]
+    assert arm["cells"][0]["good"] == 4
+    assert bench("compare", tmp_path, tmp_path, "--json") == 0
+    (one,) = json.loads(capsys.readouterr().out)["comparisons"]
+    assert one["loads"][0]["gain"] == pytest.approx(1.0)
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [("{", "is no JSON"), ("{}", "is no result of a benchmark"), ('{"cells": [], "arm": "a"}', "'server' is missing")],

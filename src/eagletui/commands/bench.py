@@ -16,6 +16,7 @@ from eagletui.commands.run import RunPlan, planned
 from eagletui.hosts.base import HostError
 from eagletui.jobfiles import PIPELINE, JobFile
 from eagletui.jobs.base import BadJob
+from eagletui.jobs.bench.cells import merged
 from eagletui.jobs.bench.compare import compare
 from eagletui.jobs.kinds import kind
 from eagletui.records import BadRecord, JobState, from_doc
@@ -156,12 +157,13 @@ async def _gathered(path: str, read: Any) -> Found:
         found = _found(verdict, f"{place}/verdict.json")
         record = await read(f"{place}/pipeline.json")
         steps = record.get("steps") if isinstance(record, dict) else None
-        results: list[BenchResult] = []
+        blocks: dict[str, list[BenchResult]] = {}
         for step in steps if isinstance(steps, list) else ():
             doc = await read(f"{place}/arms/{step.get('id')}/result.json")
-            if doc is not None:
-                results += _found(doc, place).results
-        return Found(found.verdict, tuple(results))
+            for one in _found(doc, place).results if doc is not None else ():
+                blocks.setdefault(one.arm, []).append(one)
+        # an arm that was measured first and last is one arm, as in the verdict
+        return Found(found.verdict, tuple(merged(results) for results in blocks.values()))
     result = await read(f"{place}/result.json")
     if result is not None:
         return _found(result, f"{place}/result.json")
