@@ -211,6 +211,12 @@ def test_two_drafters_that_do_equally_badly_put_the_engine_under_suspicion() -> 
     assert "before the training" in found.headline
 
 
+def test_one_drafter_launched_in_two_ways_is_not_two_of_different_origin() -> None:
+    cells = [made_cell(step=0.020, length=1.32, k=3)]
+    arms = [made_arm(name, "other", cells, 3, drafter="/drafter") for name in ("eager", "graphs")]
+    assert verdict([Arm(NONE), *map(Arm, arms)]).suspects == ()
+
+
 def test_two_drafters_of_different_worth_do_not() -> None:
     weak = drafter("pretrained", "pretrained", 1.32)
     assert verdict([Arm(NONE), Arm(weak), Arm(drafter(length=1.55))]).suspects == ()
