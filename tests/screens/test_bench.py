@@ -199,6 +199,18 @@ def test_the_break_even_is_of_the_same_target_and_of_the_least_load() -> None:
     assert break_even_line(only_results_store(), train()) is None
 
 
+def test_a_load_with_problems_gives_no_break_even() -> None:
+    """Below 1 a step cost is a wrong baseline, and no line to train towards."""
+    store = bench_store()
+    for job, verdict in list(store.verdicts.items()):
+        broken = tuple(
+            one._replace(loads=tuple(load._replace(problems=("the baseline is slow",)) for load in one.loads))
+            for one in verdict.comparisons
+        )
+        store.verdicts[job] = verdict._replace(comparisons=broken, break_even=())
+    assert break_even_line(store, train()) is None
+
+
 def test_the_files_hold_what_was_measured(state_home: Path) -> None:
     store = bench_store()
     judged = current_verdict(store)

@@ -171,7 +171,9 @@ def break_even_line(store: Store, job: JobState) -> BreakEvenLine | None:
         for known in sorted(verdict.break_even, key=lambda found: found.concurrency):
             if known.needed_length is not None:
                 return BreakEvenLine(known.needed_length, known.cost, f"at c{known.concurrency}, {verdict.name}".rstrip(", "))
-        loads = [load for found in verdict.comparisons for load in found.loads if load.needed_length is not None]
+        # without a drafter there is no break-even, and a load with problems has no cost to go by
+        every = [load for found in verdict.comparisons for load in found.loads]
+        loads = [load for load in every if load.needed is not None and not load.problems]
         for load in sorted(loads, key=lambda found: found.concurrency):
             if load.needed_length is not None:
                 return BreakEvenLine(load.needed_length, load.cost, f"at c{load.concurrency}, {verdict.name}".rstrip(", "))
