@@ -6,6 +6,7 @@ from pathlib import Path
 
 from eagletui.hosts.base import HostError
 from eagletui.jobfiles import JobFile, parse_job_file
+from eagletui.screens.base import Page
 from eagletui.screens.new_job import JobForm, NewJobSheet
 from eagletui.widgets.sheet import Field
 from tests.screens.conftest import Opener, app_of, screen_text
@@ -85,6 +86,19 @@ async def test_what_the_host_or_the_plan_refuses_is_told(dashboard: Opener) -> N
         await until(pilot, lambda: isinstance(app.screen, NewJobSheet))
         await pilot.press("enter")
         await until(pilot, lambda: "it was made from other inputs - choose another" in screen_text(app))
+
+
+async def test_a_training_that_was_started_is_shown_alone(dashboard: Opener) -> None:
+    text = 'kind = "train"\npython = "/p"\ntarget = "/t"\ndata = "/d"\noutput = "/o"\n'
+    async with dashboard(idle_store(), (120, 40), desk_with(a_file(text))) as pilot:
+        app = app_of(pilot)
+        await pilot.press("b")
+        await until(pilot, lambda: isinstance(app.screen, NewJobSheet))
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(app.screen, JobForm) and app.screen.plan is not None)
+        await pilot.press("ctrl+l")
+        await until(pilot, lambda: app.page_name == "training" and len(app.screen_stack) == 1)
+        assert [page.id for page in app.query(Page) if page.display] == ["page-training"]
 
 
 async def test_nothing_is_started_in_a_read_only_session(dashboard: Opener) -> None:

@@ -257,8 +257,9 @@ class LaunchForm(PlanForm):
         store.jobs.setdefault(state.id, state)
         choose(store, state.id)
         store.changed("jobs")
+        # by the app: what this form has under way ends with it
+        self.app.call_later(self.app.show_page, "load")  # type: ignore[attr-defined]
         self.dismiss(None)
-        await self.app.show_page("load")  # type: ignore[attr-defined]
 
     def action_dialog_form_save(self) -> None:
         self._save(False)

@@ -181,8 +181,9 @@ class JobForm(PlanForm):
         store = self.app.store  # type: ignore[attr-defined]
         store.jobs.setdefault(state.id, state)
         store.changed("jobs")
+        # by the app: what this form has under way ends with it
+        self.app.call_later(self.app.open_started, state.id)  # type: ignore[attr-defined]
         self.dismiss(None)
-        await self.app.open_started(state.id)  # type: ignore[attr-defined]
 
     def action_dialog_form_reset(self) -> None:
         """As the file has it."""
