@@ -252,7 +252,7 @@ async def test_a_server_that_stays_away_ends_it_with_all_rows_kept(tmp_path: Pat
 
     async with OpenAIServer(fault=die) as server:
         settings = settings_for(tmp_path, server, 10, concurrency=1, server_wait=0.05)
-        with pytest.raises(Unusable, match=r"the server is away: .* for 0 s"):
+        with pytest.raises(Unusable, match=r"the server is away, for 0 s"):
             await run(settings)
         assert len(rows_of(settings)) == 2
         assert rows_of(settings, "errors.jsonl") == []

@@ -57,12 +57,12 @@ class Gate:
         if self._open.is_set():
             self._open.clear()
             self.outages += 1
-            self._looking = asyncio.ensure_future(self._until_back(why))
+            self._looking = asyncio.ensure_future(self._until_back())
         await self.passed()
         return True
 
-    async def _until_back(self, why: str) -> None:
-        found = await self._wait("the server is away: %s" % why)
+    async def _until_back(self) -> None:
+        found = await self._wait("the server is away")
         if self.model not in [entry.name for entry in found]:
             names: List[str] = [entry.name for entry in found]
             raise Unusable("the server came back with another model (%s)" % ", ".join(names[:5]))
