@@ -14,6 +14,7 @@ from textual.screen import Screen
 from eagletui.screens.base import Desk, Page, set_height
 from eagletui.screens.serving import bindings
 from eagletui.screens.training_charts import (
+    OVERLAY_STYLES,
     Look,
     Shown,
     accuracy_drawing,
@@ -94,7 +95,9 @@ class Facts(Panel):
         beside = overlaid(self.store)
         if beside:
             out += [[], [(" drawn beside it", "dim")]]
-            out += [[("   ", ""), (clean(one.name, SIDE - 4), "")] for one in beside]
+            drawn = [one for one in beside if one.id in self.store.runs]
+            styles = dict(zip((one.id for one in drawn), OVERLAY_STYLES, strict=False))
+            out += [[(" █ ", styles.get(one.id, "track")), (clean(one.name, SIDE - 4), "")] for one in beside]
         return out
 
 

@@ -103,7 +103,7 @@ def loss_drawing(shown: Sequence[Shown], look: Look) -> Drawing:
     curves = [own[0], *beside, *own[1:]]
     legend = [Legend("█", "good", shown[0].name if named else "smoothed"), *named, Legend("█", FAINT, "raw")]
     parts = len(numbered(run.train, "loss"))
-    about = f"loss, sum of {parts} draft steps" if parts > 1 else "loss"
+    about = f"loss, sum of {parts} draft steps" if parts > 1 and not named else "loss"
     return Drawing(about, x_word(look), curves, [*legend, Legend(MARK, "good", "validation")], look.log)
 
 
