@@ -41,7 +41,7 @@ from typing import Any
 from eagletui.config import Notice
 from eagletui.jobfiles import BadJobFile, JobFile
 from eagletui.jobs import gates
-from eagletui.jobs.base import BadJob, Kind
+from eagletui.jobs.base import BadJob, Kind, redact_argv, redact_env
 from eagletui.jobs.keys import COMMON, read_keys
 from eagletui.jobs.kinds import kind
 from eagletui.jobs.pipeline import STEP_ID
@@ -376,7 +376,8 @@ def _from_server(values: dict[str, Any], known: set[str], server: Mapping[str, A
     facts: dict[str, Any] = {"endpoint": f"http://{address}:{server.get('port')}/v1", "storage": storage}
     if "engine" in known:  # it describes a server; the `port` of a command is one that it needs for itself
         facts.update({key: server.get(key) for key in ("engine", "port", "drafter", "k", "model")})
-        facts.update(host=address, launch={"argv": list(server["argv"]), "env": dict(server.get("env") or {})})
+        # it stands on the step's command line, where everybody can read it
+        facts.update(host=address, launch={"argv": redact_argv(server["argv"]), "env": redact_env(server.get("env") or {})})
     for key, value in facts.items():
         if key in known and value is not None:
             values.setdefault(key, value)

@@ -162,6 +162,16 @@ def test_servers_come_from_profiles_and_steps_from_their_servers() -> None:
     assert found["after"]["spec"].get("port") is None, "the server's port is not one that a command needs for itself"
 
 
+def test_a_servers_secrets_are_not_on_the_command_line_of_its_benchmark() -> None:
+    given = 'profile = "small"\ndrafter = "{trained.best}"'
+    assert given in LOOP
+    keys = given + '\nadd_args = ["--api-key", "canary-1"]\nenv = {MY_TOKEN = "canary-2", A = "b"}'
+    words = steps(compiled(LOOP.replace(given, keys))["pipeline"])["bench"]["spec"]["argv"][-1]
+    assert '"A": "b"' in words
+    assert "MY_TOKEN" in words
+    assert "canary" not in words
+
+
 def test_a_server_that_depends_on_the_stage_is_another_one_in_each() -> None:
     text = LOOP + '\n[[step]]\nid = "tried"\nkind = "command"\nwhen = "each"\nserver = "drafted"\nargv = ["true"]\n'
     plan = compiled(text)["pipeline"]

@@ -13,6 +13,7 @@ from eagletui.agent import procfs, supervisor
 from eagletui.agent.syscalls import signal_process
 from eagletui.hosts import bootstrap
 from eagletui.jobs.kinds import kind
+from eagletui.jobs.pipeline import step_prints
 from tests.agent.jobs_harness import Jobs
 from tests.conftest import VERSIONS, find_python
 from tests.pipeline.harness import Pipelines
@@ -325,6 +326,28 @@ def test_secrets_reach_the_steps_that_name_them_alone(pipes: Pipelines) -> None:
     assert [pipes.entry(name)["figures"]["n"] for name in ("one", "two")] == [11, 0]
     for path in [*pipes.jobs.root.rglob("*"), *pipes.dir.rglob("*")]:
         assert not path.is_file() or b"canary-7788" not in path.read_bytes(), path
+
+
+def test_a_key_that_stands_in_a_step_reaches_it_and_no_file(pipes: Pipelines) -> None:
+    """In a profile's [env] or among its arguments, say: the spec of the pipeline holds that of each server."""
+    code = (
+        "import json,os,sys; n = len(os.environ.get('MY_TOKEN', '')) + len(sys.argv[-1])\n"
+        "print(json.dumps({'eagletui': 'result', 'n': n}))"
+    )
+    steps = []
+    for name, key in (("one", "canary-7788"), ("two", "canary-99")):
+        step = pipes.step(name)
+        step["spec"]["argv"][4:] = [code, "--api-key", key]
+        steps.append(step | {"outputs": []})
+    steps[0]["spec"]["env"] = {**steps[0]["spec"].get("env", {}), "MY_TOKEN": "canary-1"}
+    plan = {"dir": str(pipes.dir), "servers": {}, "steps": steps}
+    spec = kind("pipeline").spec({"name": "loop", "pipeline": plan}, "p-keys")
+    pipes.jobs.launch(spec)
+    assert pipes.over("p-keys")["ok"] is True, pipes.log("p-keys")
+    assert [pipes.entry(name)["figures"]["n"] for name in ("one", "two")] == [19, 9]
+    assert [pipes.entry(name)["fingerprint"] for name in ("one", "two")] == list(step_prints(plan).values())
+    for path in [*pipes.jobs.root.rglob("*"), *pipes.dir.rglob("*")]:
+        assert not path.is_file() or b"canary-" not in path.read_bytes(), path
 
 
 def test_a_record_that_is_damaged_is_never_overwritten(pipes: Pipelines) -> None:

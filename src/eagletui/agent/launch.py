@@ -18,7 +18,7 @@ from eagletui.agent.job_files import Job, tail_text
 from eagletui.agent.supervisor import UNIT_START, fork_detached, shim_argv, write_secrets
 from eagletui.agent.tool import Said, Tool
 from eagletui.jobs.base import BadJob, check_spec, secret_name
-from eagletui.jobs.hidden import hide
+from eagletui.jobs.hidden import hide, places
 from eagletui.jobs.kinds import kind
 
 PATIENCE = 30.0
@@ -55,10 +55,34 @@ class Launch:
         # what looks like a secret is treated as one, wherever it was put: it must not reach a file
         for name in [name for name in self._spec["env"] if secret_name(name)]:
             secrets.setdefault(name, self._spec["env"].pop(name))
-        secrets.update(hide(self._spec))
+        hidden = hide(self._spec)
+        if isinstance(self._spec.get("pipeline"), dict):
+            self._hide_parts(secrets, hidden)
+        secrets.update(hidden)
         if len(json.dumps(secrets)) > MAX_SECRETS:
             raise CallError("launch", "the secrets are longer than %d bytes" % MAX_SECRETS)
         return dict(secrets)
+
+    def _hide_parts(self, secrets: Dict[str, str], hidden: Dict[str, str]) -> None:
+        """The same for the steps and servers of a pipeline: they are kept in its spec. Its runner hands each its own."""
+        from eagletui.jobs.pipeline import check_plan, parts  # few launches are of one
+
+        try:
+            plan = self._spec["pipeline"] = json.loads(json.dumps(check_plan(self._spec["pipeline"])))
+        except BadJob as error:
+            raise CallError("launch", str(error)) from None
+        for spec in parts(plan):
+            names, env = set(spec.get("secrets") or ()), spec.get("env") or {}
+            for name in [name for name in env if secret_name(name) and env[name]]:
+                value = env.pop(name)
+                if name not in names and secrets.setdefault(name, value) != value:
+                    remedy = 'put the name into "secrets": its value comes from your environment then'
+                    raise CallError("launch", "two parts of the pipeline have different values for %s" % name, remedy)
+                names.add(name)
+            hide(spec, hidden)
+            names.update(places(spec["argv"]))
+            if names:
+                spec["secrets"] = sorted(names)
 
     def _cancel(self) -> None:
         self._cancelled = True  # what was started goes on; the same launch sent again finds it

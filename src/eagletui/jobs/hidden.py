@@ -8,7 +8,7 @@ the host can see it, for that is how the program wants it.
 from __future__ import annotations
 
 import re
-from typing import Any, Dict, List, Mapping, MutableMapping, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, MutableMapping, Optional, Sequence, Tuple
 
 from eagletui.jobs.base import HIDDEN, redact_argv
 
@@ -37,9 +37,12 @@ def key_by_environment(engine: str, argv: Sequence[str], env: MutableMapping[str
     return out[:first] + out[last:]
 
 
-def hide(spec: MutableMapping[str, Any]) -> Dict[str, str]:
-    """Put names in the place of the secrets among the spec's arguments, its container's too; {name: what stood there}."""
-    found: Dict[str, str] = {}
+def hide(spec: MutableMapping[str, Any], found: Optional[Dict[str, str]] = None) -> Dict[str, str]:
+    """Put names in the place of the secrets among the spec's arguments, its container's too; {name: what stood there}.
+
+    ``found`` are those of other specs that are kept with this one: it is added to, so that no name stands for two secrets.
+    """
+    found = {} if found is None else found
     spec["argv"] = _hide(spec["argv"], found)
     box = spec.get("container")
     if isinstance(box, dict) and isinstance(box.get("program"), list):
@@ -61,7 +64,13 @@ def _hide(argv: Sequence[str], found: Dict[str, str]) -> List[str]:
     return out
 
 
+def places(argv: Sequence[str]) -> List[str]:
+    """The names that stand in the place of secrets among the arguments."""
+    return [name for word in argv for name in _PLACE.findall(word)]
+
+
 def filled(argv: Sequence[str], env: Mapping[str, str]) -> Tuple[List[str], Dict[str, str]]:
     """The arguments with the values in their places again, and the environment without these."""
+    used = set(places(argv))
     words = [_PLACE.sub(lambda match: env.get(match.group(1), match.group(0)), word) for word in argv]
-    return words, {name: value for name, value in env.items() if not name.startswith(VARIABLE)}
+    return words, {name: value for name, value in env.items() if name not in used}

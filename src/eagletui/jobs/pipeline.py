@@ -20,14 +20,14 @@ import re
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from eagletui.jobs import gates
-from eagletui.jobs.base import BadJob, Kind, Spec, check_spec, status_words
+from eagletui.jobs.base import BadJob, Kind, Spec, check_spec, redact_argv, secret_name, status_words
 from eagletui.jobs.watcher import Outcome, Watcher
 from eagletui.records.codec import from_doc
 from eagletui.records.work import Work
 
 RECORD, NOW = "pipeline.json", "now.json"
 STEP_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
-_VOLATILE = ("id", "name", "operator", "parent", "log_cap", "graces", "profile")
+_VOLATILE = ("id", "name", "operator", "parent", "log_cap", "graces", "profile", "secrets")
 STEP_GRACE, SERVER_GRACE, SETTLE = 210.0, 135.0, 30.0
 
 
@@ -65,10 +65,14 @@ class Pipeline(Kind):
         return None, "ended on request" if killed else status_words(state.get("rc"))
 
 
+def parts(plan: Mapping[str, Any]) -> List[Dict[str, Any]]:
+    """The specs of its steps and servers."""
+    return [step["spec"] for step in plan["steps"]] + list(plan["servers"].values())
+
+
 def secret_names(plan: Mapping[str, Any]) -> List[str]:
     """The variables whose values its steps and servers need."""
-    specs = [step["spec"] for step in plan["steps"]] + list(plan["servers"].values())
-    return sorted({str(name) for spec in specs for name in spec.get("secrets") or ()})
+    return sorted({str(name) for spec in parts(plan) for name in spec.get("secrets") or ()})
 
 
 def _longest(plan: Mapping[str, Any]) -> float:
@@ -151,8 +155,16 @@ def fingerprint(*docs: Any) -> str:
 
 
 def spec_print(spec: Mapping[str, Any]) -> str:
-    """What a job's result rests on: its spec without who launches it, how it is called, and how it is ended."""
-    return fingerprint({key: value for key, value in spec.items() if key not in _VOLATILE})
+    """What a job's result rests on: its spec without who launches it, how it is called, how it is ended, and without secrets,
+    which stand in the client's plan and not in the host's."""
+    doc = {key: value for key, value in spec.items() if key not in _VOLATILE}
+    if doc.get("env"):
+        doc["env"] = {name: value for name, value in doc["env"].items() if not secret_name(name)}
+    doc["argv"] = redact_argv(spec.get("argv") or ())
+    box = doc.get("container")
+    if isinstance(box, Mapping):
+        doc["container"] = dict(box, program=redact_argv(box.get("program") or ()))
+    return fingerprint(doc)
 
 
 def step_prints(plan: Mapping[str, Any]) -> Dict[str, str]:
