@@ -186,7 +186,7 @@ class Arm:
                 done += place.asked
                 self.teller.progress(done, total, _counters(passes))
         if 0 < kept < self.settings["passes"] * len(self.places):
-            self._note("%d passes are of an earlier run: it was interrupted, and went on here" % kept)
+            self._note("%d of the passes are of an earlier run: it was interrupted, and went on here" % kept)
         machine = dict(before, load_after=bench_server.machine()["load"])
         found_cards = [dict(card, **_after(card, bench_server.cards())) for card in cards]
         cells = [self._cell(place, passes[place.name]) for place in self.places]
