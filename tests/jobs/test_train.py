@@ -104,14 +104,21 @@ def put_checkpoint(tmp_path: Path, name: str, *args: Any, **kwargs: Any) -> Path
     return checkpoint(tmp_path / "drafter" / "checkpoints" / name, *args, **kwargs)
 
 
-def recorded(tmp_path: Path) -> TrainWatcher:
+def recorded(tmp_path: Path, **values: Any) -> TrainWatcher:
     shutil.copytree(LAB / "tb", tmp_path / "drafter" / "tb" / "run")
-    watch = watcher(tmp_path)
+    watch = watcher(tmp_path, **values)
     data = (LAB / "train.log").read_bytes()
     for number, at in enumerate(range(0, len(data), 3000)):
         watch.feed(data[at : at + 3000], 10.0 + number)
         watch.look(10.0 + number)
     return watch
+
+
+@pytest.mark.parametrize(("nproc", "unit"), [(1, "tok/s"), (8, "tok/s a card")])
+def test_of_several_processes_the_tokens_of_one_are_logged(tmp_path: Path, nproc: int, unit: str) -> None:
+    found = recorded(tmp_path, nproc=nproc).work(100.0)
+    assert found is not None
+    assert {counter.name: counter.unit for counter in found.counters}["tokens"] == unit
 
 
 def test_the_labs_training_crashed_after_success_and_is_a_success(tmp_path: Path) -> None:

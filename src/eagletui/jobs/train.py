@@ -117,7 +117,7 @@ class Train(Kind):
         argv += ["--nproc", str(values.get("nproc") or 1), "--inputs", json.dumps(_inputs(values), sort_keys=True), "--", *words]
         env = {"COLUMNS": "400", "NO_COLOR": "1", "PYTHONUNBUFFERED": "1", **(values.get("env") or {})}
         values.update(env=env, graces=values.get("graces") or GRACES)
-        plan = {key: values.get(key) for key in ("output", "epochs", "max_steps", "save_best", "dry_run")}
+        plan = {key: values.get(key) for key in ("output", "epochs", "max_steps", "save_best", "dry_run", "nproc")}
         return job_spec(self.name, values, job, argv, cards, on_host=True, model=values["target"], train=plan)
 
     def made(self, values: Mapping[str, Any]) -> Mapping[str, str]:

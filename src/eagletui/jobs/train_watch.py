@@ -36,7 +36,7 @@ _CUT = re.compile(r"\bError\b.*|\b[A-Za-z_.]*(?:Error|Exception): .*")
 
 
 class TrainWatcher(ToldWatcher):
-    """``spec["train"]``: {"output", "epochs", "max_steps", "save_best", "dry_run"}."""
+    """``spec["train"]``: {"output", "epochs", "max_steps", "save_best", "dry_run", "nproc"}."""
 
     def __init__(self, spec: Mapping[str, Any], directory: str) -> None:
         super().__init__(spec, directory)
@@ -161,10 +161,12 @@ class TrainWatcher(ToldWatcher):
         out: List[Counter] = []
         if self.point is not None:
             v = self.point.values
+            # each process counts its own batch, and the first one's is logged
+            speed = "tok/s a card" if int(self.plan.get("nproc") or 1) > 1 else "tok/s"
             for name, key, unit, scale in (
                 ("loss", "loss", "", 1.0),
                 ("lr", "lr", "", 1.0),
-                ("tokens", "tokens_per_s", "tok/s", 1.0),
+                ("tokens", "tokens_per_s", speed, 1.0),
                 ("step", "step_ms", "ms", 1.0),
                 ("waits for data", "fetch_frac", "%", 100.0),
                 ("memory", "memory_mb", "MB", 1.0),

@@ -18,8 +18,8 @@ class TrainingPoint(NamedTuple):
     - ``full_acc_0`` ...: the share (0..1) of tokens where the drafter is right at this position and at all before it (joint);
       ``cond_acc_0`` ...: right at this position among those right before it (conditional);
     - ``lr``: learning rate (``lr_NAME`` of each optimizer where there are several, ``lr`` the first one's);
-    - ``tokens_per_s``; ``step_ms`` and its parts ``fetch_ms``, ``fwd_ms``, ``bwd_ms``, ``opt_ms``, ``queue_ms``, ``h2d_ms``,
-      ``clip_ms``; ``fetch_frac``: the share (0..1) of a step that waits for data;
+    - ``tokens_per_s`` of the first process alone (one a card); ``step_ms`` and its parts ``fetch_ms``, ``fwd_ms``, ``bwd_ms``,
+      ``opt_ms``, ``queue_ms``, ``h2d_ms``, ``clip_ms``; ``fetch_frac``: the share (0..1) of a step that waits for data;
     - ``error_records``: samples of this step that could not be used; ``memory_mb``: the most that a card's allocator held.
 
     A value that was no number is left out. There is no gradient norm: the trainer logs none.

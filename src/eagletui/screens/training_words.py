@@ -113,7 +113,7 @@ def fact_list(store: Store, job: JobState, run: Run, line: BreakEvenLine | None,
         facts.append(("best", [(f"epoch {found.epoch + 1}", "good"), (f"   loss {figure(found.loss)}", "")]))
     facts += length_facts(run, line)
     facts.append(("lr", [(_rate(values.get("lr")), "")]))
-    facts.append(("tokens/s", [(_value(values, "tokens_per_s"), "")]))
+    facts.append(("tokens/s", [(_value(values, "tokens_per_s"), ""), *_of_what(job)]))
     waits = values.get("fetch_frac")
     starved = waits is not None and waits > STARVED
     share: Line = [(percent(None if waits is None else 100 * waits), "warn" if starved else "")]
@@ -150,6 +150,12 @@ def length_facts(run: Run, line: BreakEvenLine | None) -> list[Fact]:
 def _sum_words(run: Run) -> Line:
     count = positions(run)
     return [(f"   {count} draft steps", "dim")] if count > 1 else []
+
+
+def _of_what(job: JobState) -> Line:
+    """Whether a card's tokens are counted, or all."""
+    counters = job.work.counters if job.work is not None else ()
+    return [(" a card", "dim")] if any(one.name == "tokens" and one.unit.endswith("a card") for one in counters) else []
 
 
 def _value(values: dict[str, float], name: str) -> str:
