@@ -242,3 +242,32 @@ def test_a_snapshot_does_not_wait(clock: Clock) -> None:
     alarms = Alarms(store, clock, patience=False)
     alarms.judge("host", [Sign("k", "warn", "text", after=30.0), Sign("weak", "warn", "text", firm=False)], 0.0)
     assert set(store.alerts) == {"k"}
+
+
+def work_signs(*jobs: JobState) -> dict[str, Sign]:
+    return {sign.key: sign for sign in job_signs(jobs, 0.0)}
+
+
+def test_a_job_that_is_no_server_fails_by_its_judged_result_not_by_its_status() -> None:
+    job = JobState(
+        "s", "synthesise", "synth", "exited", 1.0, ended=2.0, rc=0, ok=False, outcome="0 of 10 rows: every request failed"
+    )
+    (sign,) = work_signs(job).values()
+    assert sign.text == "synth failed: 0 of 10 rows: all failed"
+    assert not work_signs(job._replace(ok=True, rc=1, outcome="finished; its last lines are an error"))
+    assert not work_signs(job._replace(ok=None, rc=-15, ended_by="root", outcome="stopped on request"))
+
+
+def test_a_step_that_failed_is_told_by_its_pipeline_and_a_trouble_once() -> None:
+    step = JobState("s", "train", "train", "exited", 1.0, ended=2.0, rc=1, ok=False, outcome="out of memory", parent="p")
+    chain = JobState(
+        "p", "pipeline", "loop", "exited", 1.0, ended=3.0, rc=1, ok=False, outcome="step train failed: out of memory"
+    )
+    assert list(work_signs(step, chain)) == ["job:p"]
+    assert list(work_signs(step)) == ["job:s"]
+    live = step._replace(state="running", ended=None, rc=None, ok=None, outcome=None, troubles=("loss: no number since step 3",))
+    above = chain._replace(state="running", ended=None, rc=None, ok=None, outcome=None, troubles=("train: loss: no number",))
+    found = work_signs(live, above)
+    assert list(found) == ["job:s:loss"]
+    assert found["job:s:loss"].remedy == "its curves are on the screen Training (6)"
+    assert list(work_signs(above)) == ["job:p:train"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from eagletui.jobs.bench.compare import compare
 from eagletui.records import JobState
 from eagletui.records.bench import BenchCell, BenchResult, BenchVerdict, BreakEven, Comparison, LoadVerdict
 from eagletui.store import Store
@@ -146,6 +145,8 @@ def pairs(one: BenchResult, other: BenchResult) -> list[CellPair]:
 
 def compared(store: Store, marked: Sequence[str]) -> tuple[BenchResult, BenchResult, Comparison] | None:
     """The two marked results and how they differ; the older one is the base, unless only the newer one has no drafter."""
+    from eagletui.jobs.bench.compare import compare  # not needed before two results are marked
+
     found = [(job, store.bench[job]) for job in marked if job in store.bench]
     if len(found) != MOST_MARKED:
         return None
