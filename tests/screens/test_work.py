@@ -7,7 +7,8 @@ import pytest
 from eagletui.records import JobState
 from eagletui.records.work import Counter, Work
 from eagletui.screens.words import job_state
-from eagletui.screens.work_words import done_words, figure, left_words, work_line
+from eagletui.screens.work_words import work_line
+from eagletui.views.work import counter_text, done_words, figure, left_words
 from eagletui.widgets.paint import plain
 from tests.screens.conftest import Opener, app_of, screen_text
 from tests.screens.demo import DeskDouble
@@ -58,6 +59,13 @@ def test_what_should_be_none_is_loud_and_comes_first() -> None:
     assert ("2 failed", "warn") in line
     assert ("0 lost", "dim") in line
     assert words(Work(counters=(Counter("accuracy 1", 62.31, "%"), Counter("loss", 7.604)))) == "accuracy 1: 62.3 %  loss 7.60"
+
+
+def test_counted_bytes_can_be_read() -> None:
+    written = Counter("written", 57_352_000_000, "B")
+    assert words(Work(counters=(written,))) == "written 53 GiB"
+    assert counter_text(written) == "written 53 GiB"
+    assert counter_text(Counter("speed", 3165, "tok/s")) == "speed 3,165 tok/s"
 
 
 def test_the_state_of_a_job_that_ended_is_its_judged_result_not_its_status() -> None:

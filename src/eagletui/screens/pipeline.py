@@ -14,11 +14,12 @@ from eagletui.screens.base import Desk, Page, set_height
 from eagletui.screens.serving import bindings
 from eagletui.screens.serving_words import warned
 from eagletui.screens.words import job_state
-from eagletui.screens.work_words import figure, left_words, outcome_line, work_line
+from eagletui.screens.work_words import outcome_line, work_line
 from eagletui.store import Store
 from eagletui.text import MISSING, clean, duration
 from eagletui.views.pipeline import PipelineServer, Step, pipeline_job, servers_of, steps_of, waits_for
 from eagletui.views.serving import elapsed, tensor_parallel
+from eagletui.views.work import figure, left_words
 from eagletui.widgets.paint import Line, folded, wrapped
 from eagletui.widgets.panel import Panel
 from eagletui.widgets.table import Column, Row, Table

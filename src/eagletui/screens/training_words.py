@@ -7,7 +7,7 @@ from eagletui.runs import Run
 from eagletui.screens.details import folded_text
 from eagletui.screens.serving_words import warned
 from eagletui.screens.words import job_state
-from eagletui.screens.work_words import done_words, figure, left_words, outcome_line
+from eagletui.screens.work_words import outcome_line
 from eagletui.store import Store
 from eagletui.text import MISSING, clean, duration, number, percent, plural
 from eagletui.views.serving import elapsed
@@ -24,6 +24,7 @@ from eagletui.views.training import (
     too_silent,
     trainings,
 )
+from eagletui.views.work import done_words, figure, left_words
 from eagletui.widgets.paint import Line, spread, width_of, wrapped
 
 Fact = tuple[str, Line]

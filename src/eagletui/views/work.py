@@ -68,8 +68,10 @@ def left_words(work: Work) -> str:
 def counter_text(counter: Counter) -> str:
     """``0 failed``, ``61.2 tok/s``, ``loss 3.21``; one that should be none and is some has a mark before it."""
     name, unit = clean(counter.name, 24), clean(counter.unit, 12)
-    value = figure(counter.value)
-    words = f"{name} {value} {unit}" if unit and unit != name else f"{value} {name}"
+    value = amount(counter.value, unit)
+    if unit and unit not in BYTES:
+        value = f"{value} {unit}"
+    words = f"{name} {value}" if unit and unit != name else f"{value} {name}"
     return f"! {words}" if is_loud(counter) else words
 
 
