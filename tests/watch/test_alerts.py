@@ -249,9 +249,7 @@ def work_signs(*jobs: JobState) -> dict[str, Sign]:
 
 
 def test_a_job_that_is_no_server_fails_by_its_judged_result_not_by_its_status() -> None:
-    job = JobState(
-        "s", "synthesise", "synth", "exited", 1.0, ended=2.0, rc=0, ok=False, outcome="0 of 10 rows: every request failed"
-    )
+    job = JobState("s", "synthesise", "synth", "exited", 1.0, ended=2.0, rc=0, ok=False, outcome="0 of 10 rows: all failed")
     (sign,) = work_signs(job).values()
     assert sign.text == "synth failed: 0 of 10 rows: all failed"
     assert not work_signs(job._replace(ok=True, rc=1, outcome="finished; its last lines are an error"))
