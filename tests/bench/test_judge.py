@@ -211,6 +211,24 @@ def test_two_drafters_that_do_equally_badly_put_the_engine_under_suspicion() -> 
     assert "before the training" in found.headline
 
 
+def test_two_drafters_against_each_other_break_even_at_nothing() -> None:
+    """C is between their steps then: it says nothing of what one needs against none."""
+    old, new = drafter(length=1.5, cost=2.0), drafter("new", length=1.8, cost=2.0)
+    load = compare(old, new).loads[0]
+    assert load.gain == pytest.approx(1.2, abs=0.02)
+    assert load.cost == pytest.approx(1.0, abs=0.02)
+    assert load.predicted == pytest.approx(1.2, abs=0.02)
+    assert (load.needed, load.needed_length) == (None, None)
+    assert not any("length over cost" in note for note in load.notes)
+
+
+def test_the_cost_between_two_engines_is_no_drafters_step_cost() -> None:
+    other = made_arm("sglang", "none", [made_cell(step=0.020)], engine="sglang")
+    found = verdict([Arm(NONE), Arm(other)])
+    assert found.comparisons[0].loads[0].cost == pytest.approx(2.0, abs=0.02)
+    assert known_costs(found) == {}
+
+
 def test_one_drafter_launched_in_two_ways_is_not_two_of_different_origin() -> None:
     cells = [made_cell(step=0.020, length=1.32, k=3)]
     arms = [made_arm(name, "other", cells, 3, drafter="/drafter") for name in ("eager", "graphs")]

@@ -177,9 +177,10 @@ class LoadVerdict(NamedTuple):
 
     ``gain`` is measured: output tokens a second with over without; ``low``/``high`` its 95 % interval (paired bootstrap over
     prompts and passes). ``cost`` is C, mean step time with over without; ``predicted`` tau / C of this very run, a check of the
-    measurement. ``foreseen`` is the gain that validation accuracy over a C known before gave, before anything was served.
-    ``needed`` is the break-even acceptance, ``acceptance`` and ``length`` what it has. ``pays``: yes, no, or unclear when the
-    interval holds 1. ``same_outputs`` is the share of prompts that both arms answered word for word alike.
+    measurement (against another drafter tau over its tau). ``foreseen`` is the gain that validation accuracy over a C known
+    before gave, before anything was served. ``needed`` is the break-even acceptance (against no drafter alone), ``acceptance``
+    and ``length`` what it has. ``pays``: yes, no, or unclear when the interval holds 1. ``same_outputs`` is the share of prompts
+    that both arms answered word for word alike.
     ``problems``: why there is no verdict; ``notes``: what to know (an invalid baseline with C < 1, drift ...).
     """
 

@@ -102,8 +102,11 @@ def _load(load: LoadVerdict, a: BenchCell, b: BenchCell, base: BenchResult, othe
     interval = None if synthetic else _interval(a, b, gain, notes, seed)
     cost, why = step_cost(a, b)
     notes += why
-    predicted = b.length / cost if cost and b.length else None
-    if cost is not None and cost < 1.0 and other.server.drafter and not base.server.drafter:
+    # against another drafter C is of its steps, and they give more than a token each
+    before = a.length if base.server.drafter else 1.0
+    predicted = b.length / before / cost if cost and b.length and before else None
+    gained = bool(other.server.drafter and not base.server.drafter)
+    if cost is not None and cost < 1.0 and gained:
         told = "a step with the drafter is cheaper than one without (C %.2f): the baseline is slow or was disturbed" % cost
         (problems if cost < CHEAPER else notes).append(told)
     if predicted is not None and abs(predicted / gain - 1.0) > 0.1:
@@ -119,8 +122,8 @@ def _load(load: LoadVerdict, a: BenchCell, b: BenchCell, base: BenchResult, othe
         length=b.length,
         acceptance=b.acceptance,
         per_position=shares(b),
-        needed=speculation.break_even_acceptance(cost, k) if cost and k else None,
-        needed_length=speculation.break_even_length(cost) if cost else None,
+        needed=speculation.break_even_acceptance(cost, k) if cost and k and gained else None,
+        needed_length=speculation.break_even_length(cost) if cost and gained else None,
         base_tokens_per_s=a.tokens_per_s,
         tokens_per_s=b.tokens_per_s,
         same_outputs=None if synthetic else same_outputs(a, b) if base.settings.temperature == 0 else None,

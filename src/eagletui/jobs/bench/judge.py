@@ -254,6 +254,8 @@ def known_costs(earlier: BenchVerdict) -> Dict[Load, float]:
     """C per load from an earlier verdict on the same host: measured with synthetic acceptance, else with a drafter served."""
     out: Dict[Load, float] = {}
     for one in earlier.comparisons:
-        out.update({(load.concurrency, load.context): load.cost for load in one.loads if load.cost and not load.problems})
+        # that of a drafter: between two engines without one C is something else
+        drafted = [load for load in one.loads if load.needed is not None and not load.problems]
+        out.update({(load.concurrency, load.context): load.cost for load in drafted if load.cost})
     out.update({(one.concurrency, one.context): one.cost for one in earlier.break_even if one.cost})
     return out
