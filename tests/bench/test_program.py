@@ -178,6 +178,18 @@ def test_it_goes_on_with_the_passes_that_are_there(tmp_path: Path, prompts: Path
     assert "1 of the passes are of an earlier run" in told["notes"][0]
 
 
+def test_a_pass_that_cannot_be_read_is_measured_again(tmp_path: Path, prompts: Path) -> None:
+    passes = tmp_path / "out" / "passes"
+    with StandIn() as server:
+        assert measure(server, tmp_path, concurrency=[1])[0] == 0
+        one, two = sorted(passes.glob("*.pass.json"))
+        one.write_text('{"block": ""}')
+        two.write_text("{")
+        status, _, output = measure(server, tmp_path, concurrency=[1])
+    assert status == 0, output
+    assert result_of(str(tmp_path / "out")).cells[0].good == 2
+
+
 def test_an_output_of_other_settings_is_not_taken_over(tmp_path: Path, prompts: Path) -> None:
     with StandIn() as server:
         assert measure(server, tmp_path, concurrency=[1], passes=1)[0] == 0

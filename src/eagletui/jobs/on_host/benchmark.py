@@ -309,8 +309,8 @@ class Arm:
             for text in texts:
                 out.write(json.dumps({"answer": text}, ensure_ascii=False) + "\n")
 
-    def _cache_word(self, passes: Mapping[str, List[BenchPass]]) -> str:
-        """How it was with the prefix cache, as far as the server tells."""
+    def _cache_word(self, passes: Mapping[str, List[BenchPass]]) -> Optional[str]:
+        """How it was with the prefix cache, as far as the server tells; None where neither its command nor its counters do."""
         hits = [one.prefix_hits for found in passes.values() for one in found if one.prefix_hits is not None]
         words = set(self.facts.argv)
         off = {"--no-enable-prefix-caching", "--disable-radix-cache"} & words
@@ -320,7 +320,7 @@ class Arm:
             return "flushed"
         if hits and max(hits) > 0:
             self._note("the prefix cache is on and cannot be emptied: passes after the first find their prompts in it")
-        return "on"
+        return "on" if words or hits else None
 
 
 class _Progress:
@@ -371,11 +371,11 @@ def _after(card: Mapping[str, str], later: List[Dict[str, str]]) -> Dict[str, st
 
 
 def _kept(path: str) -> Optional[BenchPass]:
-    """A pass that an earlier run finished; None when there is none (a file is there only whole)."""
+    """A pass that an earlier run finished; None when there is none, or none that can be read: it is measured again then."""
     try:
         with open(path, encoding="utf-8") as file:
             found = from_doc(BenchPass, json.load(file))
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError):  # files are whole or not there: what is no pass is of another version
         return None
     return None if found.problems else found  # one that failed is measured again
 
