@@ -163,9 +163,8 @@ class Servers:
             entry = self._record.servers[name]
             result = self._asking.result(self.job(name)) if entry.get("job") else {}
             if hurried.get(name) is not None:
-                released = ", ".join(str(item) for item in result.get("released") or ()) or "nothing was left of it"
                 words = seconds_words(time.monotonic() - began)
-                self._tell.line("server %s: stopped after %s (%s)" % (name, words, released), 1)
+                self._tell.line("server %s: stopped after %s (%s)" % (name, words, _released(result)), 1)
             self._memory_back(name, entry)
             entry["state"] = "stopped"
             self._record.save()
@@ -200,3 +199,11 @@ class Servers:
         if not self._asking.wait(look, seconds=cards.PATIENCE):
             raise Failed("server %s has ended, and %s" % (name, "; ".join(last)), "see which process holds it: nvidia-smi")
         self._tell.line("server %s: the memory of its cards is back" % name, 1)
+
+
+def _released(result: Mapping[str, Any]) -> str:
+    """What came free with a server's end; its many files are counted."""
+    items = [str(item) for item in result.get("released") or ()]
+    files = sum(item.startswith("/") for item in items)
+    words = [item for item in items if not item.startswith("/")] + (["%d files" % files] if files else [])
+    return ", ".join(words) or "nothing was left of it"
