@@ -10,7 +10,6 @@ from eagletui.cli.errors import say
 from eagletui.commands.pipelines import Ahead
 from eagletui.commands.run import RunPlan
 
-
 TITLE = 60
 """Cells of what a step does; the rest is cut."""
 
