@@ -17,6 +17,7 @@ from eagletui.agent import shim as shim_module
 from eagletui.agent.job_lines import Lines, read_lines
 from eagletui.agent.log_tail import LogTail
 from eagletui.agent.server_probe import no_metrics
+from eagletui.agent.shim_work import VALIDATION
 from eagletui.agent.syscalls import signal_process
 from eagletui.records.jobs import MOST_PIDS
 from tests.agent.jobs_harness import Jobs, lines, until
@@ -232,6 +233,19 @@ def test_sample_lines_are_thinned_and_bounded(tmp_path: Path) -> None:
     assert kept == sorted(kept)
     assert kept[0] == 0
     assert kept[-1] == 1999
+    out.close()
+
+
+def test_what_comes_once_an_epoch_is_never_thinned_out(tmp_path: Path) -> None:
+    path = tmp_path / "samples.jsonl"
+    out = Lines(str(path), cap=4096, always=VALIDATION)
+    for number in range(600):
+        out.append({"step": number, "split": "train"})
+        if number % 50 == 49:
+            out.append({"step": number, "split": "val"})
+    kept = read_lines(str(path))
+    assert [doc["step"] for doc in kept if doc["split"] == "val"] == list(range(49, 600, 50))
+    assert len(kept) < 400
     out.close()
 
 

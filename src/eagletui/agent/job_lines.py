@@ -15,10 +15,12 @@ EVENTS_CAP = 8 << 20
 
 
 class Lines:
-    """Appends JSON objects as lines. ``keep_one_in`` lines survive a rotation; a file is rotated beyond ``cap`` bytes."""
+    """Appends JSON objects as lines. One in ``keep_one_in`` lines survives a rotation, and each with the bytes ``always`` in it
+    (a training validates once an epoch: none of these can be spared); a file is rotated beyond ``cap`` bytes.
+    """
 
-    def __init__(self, path: str, cap: int, keep_one_in: int = 5) -> None:
-        self.path, self._cap, self._keep = path, cap, keep_one_in
+    def __init__(self, path: str, cap: int, keep_one_in: int = 5, always: bytes = b"") -> None:
+        self.path, self._cap, self._keep, self._always = path, cap, keep_one_in, always
         self._fd = self._open()
         self._size = os.fstat(self._fd).st_size
         if self._size and os.pread(self._fd, 1, self._size - 1) != b"\n":
@@ -45,7 +47,7 @@ class Lines:
             stride = 2
         with open(temp, "wb", opener=_private) as out:
             for path, every in ((old, stride), (self.path, self._keep)):
-                out.writelines(line for number, line in _numbered(path) if number % every == 0)
+                out.writelines(line for number, line in _numbered(path) if number % every == 0 or self._spared(line))
             out.flush()
             os.fsync(out.fileno())
         os.rename(temp, old)
@@ -54,6 +56,9 @@ class Lines:
         os.rename(fresh, self.path)
         os.close(self._fd)
         self._fd, self._size = self._open(), 0
+
+    def _spared(self, line: bytes) -> bool:
+        return bool(self._always) and self._always in line
 
     def close(self) -> None:
         os.close(self._fd)

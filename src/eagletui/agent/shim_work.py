@@ -21,6 +21,8 @@ from eagletui.jobs.kinds import kind
 from eagletui.jobs.watcher import Outcome
 
 LOOK_EVERY = 2.0
+VALIDATION = b'"split":"val"'
+"""In the samples that are never thinned out."""
 MOST_NOTES = 50
 """Notes that are kept of one look: what a tool says a thousand times a second is not worth more."""
 JUDGE_SECONDS = 120.0
@@ -96,7 +98,7 @@ class Worked(Kept):
     def _keep_sample(self, sample: Mapping[str, Any]) -> None:
         try:
             if self._samples is None:
-                self._samples = Lines(os.path.join(self._directory, "samples.jsonl"), SAMPLES_CAP)
+                self._samples = Lines(os.path.join(self._directory, "samples.jsonl"), SAMPLES_CAP, always=VALIDATION)
             self._samples.append(sample)
         except OSError as error:
             self._trouble("samples.jsonl: %s" % (error.strerror or error))

@@ -7,7 +7,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
 
 HIDDEN = "***"
 _SECRET_NAME = re.compile(
-    r"(?i)(token|secret|passw|passphrase|credential|api_?key|access_?key|private_?key|authorization|_key$|^key$)"
+    r"(?i)(token(?!iz)|secret|passw|passphrase|credential|api_?key|access_?key|private_?key|authorization|_key$|^key$)"
 )
 _SECRET_FLAG = re.compile(r"(?i)^--?(.*[-_])?(token|secret|password|api[-_]?key|auth[-_]?key)(=.*)?$")
 
