@@ -251,6 +251,19 @@ def test_what_others_use_is_not_removed(tmp_path: Path) -> None:
         os.unlink(maybe)
 
 
+def test_in_a_container_only_what_was_seen_in_use_is_removed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    young, own = tmp_path / "psm_young", tmp_path / "psm_own"
+    files = {str(young): leftovers.SINCE, str(own): leftovers.USED}
+    monkeypatch.setattr(leftovers, "SHM", str(tmp_path))
+    monkeypatch.setattr(leftovers, "used_paths", lambda *_: set())
+    monkeypatch.setattr(leftovers, "sees_all_processes", lambda: False)
+    young.touch()
+    own.touch()
+    said = leftovers.remove(files, os.geteuid(), (str(tmp_path),))
+    assert said == {str(young): "it may be another engine's", str(own): ""}
+    assert young.exists()
+
+
 def test_a_socket_that_is_bound_stays() -> None:
     path = f"/tmp/0b9ff1a2-0000-4000-8000-{os.getpid():012x}"
     with socket.socket(socket.AF_UNIX) as server:

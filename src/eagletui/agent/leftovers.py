@@ -209,11 +209,24 @@ def remove(
     if not wanted:
         return {}
     in_use: FrozenSet[str] = frozenset(used_paths(procfs.pids(), where))
-    alone = not any(engine_name(path) for path in in_use)
+    # in a container the files may be the host's, and their users are not to be seen
+    alone = sees_all_processes() and not any(engine_name(path) for path in in_use)
     said = {}
     for path, why in wanted.items():
         said[path] = _remove(path, uid, path in in_use, why == USED or alone, (numbers or {}).get(path))
     return said
+
+
+_HOST_PIDS = 0xEFFFFFFC
+"""The inode of the first pid namespace (the kernel's ``PROC_PID_INIT_INO``)."""
+
+
+def sees_all_processes() -> bool:
+    """Whether this process is in the host's own pid namespace."""
+    try:
+        return os.stat("%s/self/ns/pid" % procfs.PROC).st_ino == _HOST_PIDS
+    except OSError:
+        return False  # no namespaces to be seen: then nothing says that all processes are
 
 
 def _remove(path: str, uid: int, in_use: bool, sure: bool, number: Optional[Number]) -> str:
