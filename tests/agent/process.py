@@ -10,6 +10,8 @@ from eagletui.agent import frames
 from eagletui.agent.frames import Decoder, Frame
 from eagletui.hosts import bootstrap
 
+PIECE = 64 * 1024
+
 
 class Agent:
     def __init__(self, watchdog: float = 60.0, blob: bytes | None = None, shell: str = "/bin/sh") -> None:
@@ -67,6 +69,9 @@ class Agent:
 
     def request(self, method: str, body: bytes = b"", /, **params: Any) -> int:
         self.ids += 1
+        while len(body) > PIECE:  # as the client sends it
+            self.send(frames.REQUEST, self.ids, {"more": True}, body[:PIECE])
+            body = body[PIECE:]
         self.send(frames.REQUEST, self.ids, {"method": method, "params": params}, body)
         return self.ids
 
