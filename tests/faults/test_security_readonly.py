@@ -26,13 +26,16 @@ READS = {
 VERBS_THAT_READ = {
     "connect", "status", "preflight", "jobs", "logs", "profiles", "why", "phases", "diagnose", "doctor",
 }  # fmt: skip
-VERBS_THAT_CHANGE = {"launch", "kill", "remove", "leftovers", "patch", "lab"}  # `lab` is of this machine only
-KEYS_THAT_CHANGE = {"launch", "kill", "relaunch", "remove", "confirm", "hurry", "form_launch"}
+# `lab` is of this machine only; of `bench` it is `bench run`
+VERBS_THAT_CHANGE = {"launch", "kill", "remove", "leftovers", "patch", "lab", "run", "bench"}
+KEYS_THAT_CHANGE = {"launch", "new_job", "kill", "relaunch", "remove", "confirm", "hurry", "form_launch"}
 KEYS_THAT_READ = {
     "open", "find", "find_next", "filter", "sort", "copy", "up", "down", "page_up", "page_down", "first", "last", "show_all",
     "next_server", "previous_server", "window", "follow", "fold", "first_error", "find_previous", "facts", "wrap",
     "left", "right", "log", "probe", "why", "acknowledge", "retry", "next_list", "previous_list", "help", "palette", "theme",
     "quit", "close", "look_again", "canary", "form_preflight", "form_save", "form_save_all", "form_reset", "probe_stop",
+    "bench_curve", "bench_differences", "bench_export", "bench_mark", "bench_view", "log_axis", "loss_parts", "next_chart",
+    "next_run", "next_verdict", "overlay", "previous_run", "previous_verdict", "step_log", "x_axis",
 }  # fmt: skip
 
 

@@ -15,6 +15,7 @@ SHELLS = {
     "hosts/dial.py": "a ProxyCommand of the user's own ssh_config, as OpenSSH runs it",
     "hosts/local.py": "the fixed text of bootstrap.py, on this machine",
     "jobs/command.py": "a line that the user wrote for a shell, and sees as such",
+    "jobs/build.py": "likewise: how somebody's source is built",
 }
 """Modules that name a shell, and why that is no string made of data."""
 ALSO = ("sh", "/bin/sh", "bash", "/bin/bash")
