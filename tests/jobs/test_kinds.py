@@ -64,7 +64,10 @@ def test_secret_names(name: str) -> None:
     assert redact_env({name: "x", "PLAIN": "y"}) == {name: "***", "PLAIN": "y"}
 
 
-@pytest.mark.parametrize("name", ["HF_HOME", "VLLM_LOG_STATS_INTERVAL", "OMP_NUM_THREADS", "NCCL_P2P_LEVEL", "KEYBOARD", "TOKENIZERS_PARALLELISM"])
+@pytest.mark.parametrize(
+    "name",
+    ["HF_HOME", "VLLM_LOG_STATS_INTERVAL", "OMP_NUM_THREADS", "NCCL_P2P_LEVEL", "KEYBOARD", "TOKENIZERS_PARALLELISM"],
+)
 def test_plain_names(name: str) -> None:
     assert not secret_name(name)
 

@@ -13,7 +13,7 @@ from typing import Any
 from eagletui.jobs.keys import read_keys
 from eagletui.jobs.kinds import kind
 from eagletui.labparts.paths import Lab
-from eagletui.profiles import load_profiles
+from eagletui.profiles import load_profiles, with_changes
 from tests.jobs.synthesis import SRC, by_id, rows_of
 from tests.lab.test_lab_engine import served
 
@@ -79,7 +79,9 @@ def test_answers_and_their_data(lab: Lab, tmp_path: Path) -> None:
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text("".join(json.dumps(row) + "\n" for row in PROMPTS))
     log = tmp_path / "log"
-    with served(load_profiles("local", lab=lab)[0]["lab-plain"], tmp_path / "server.log") as address:
+    # its route that renders a conversation is off by default
+    profile = with_changes(load_profiles("local", lab=lab)[0]["lab-plain"], ["args+=--enable-scale-out"])
+    with served(profile, tmp_path / "server.log") as address:
         asked = {"prompts": str(prompts), "endpoint": address + "/v1", "max_tokens": 24, "temperature": 0, "seed": 5}
         ours = spec_of("synthesise", lab, output=str(tmp_path / "ours"), **asked)
         killed_when(ours, log, lambda: len(whole_lines(tmp_path / "ours/answers.jsonl")) >= 3)

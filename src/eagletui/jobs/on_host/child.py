@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -22,11 +23,18 @@ def _with_us() -> None:
 
 
 class Child:
-    """The tool while it runs. ``last`` are the latest lines of its output, without its bars."""
+    """The tool while it runs. ``last`` are the latest lines of its output, without its bars; ``complaint`` is the first thing
+    that it complained of.
+    """
 
-    def __init__(self, argv: Sequence[str], env: Optional[Mapping[str, str]] = None, keep: Sequence[int] = ()) -> None:
-        """``env`` goes over ours; ``keep``: descriptors that it holds too, as long as it lives."""
+    def __init__(
+        self, argv: Sequence[str], env: Optional[Mapping[str, str]] = None, keep: Sequence[int] = (), complains: str = ""
+    ) -> None:
+        """``env`` goes over ours; ``keep``: descriptors that it holds too, as long as it lives. ``complains``: an expression with
+        one group, for what it says of trouble anywhere in a line (behind a bar that has no end of its own, too)."""
         self.last: List[str] = []
+        self.complaint: Optional[str] = None
+        self._complains = re.compile(complains) if complains else None
         self.process = subprocess.Popen(
             list(argv),
             stdin=subprocess.DEVNULL,
@@ -56,6 +64,9 @@ class Child:
 
     def _line(self, line: bytes, seen: Callable[[Mark], None]) -> None:
         text = clean(line).decode("utf-8", "replace").strip()
+        if self._complains is not None and self.complaint is None:
+            complaint = self._complains.search(text)
+            self.complaint = complaint.group(1) if complaint is not None else None
         found = mark(text)
         if found is not None:
             seen(found)

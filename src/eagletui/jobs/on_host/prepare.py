@@ -27,6 +27,7 @@ from eagletui.jobs.seen import Mark
 
 MAKING, SUMMARY, TOKEN_FREQ, STATE = ".making", "summary.json", "token_freq.pt", "state.json"
 BYTES_PER_TOKEN = 40
+_COMPLAINS = r"Failed to process conversation \d+: (.*)"
 """Of disk while it works: the rows as JSON come on top; two int64 columns, once in its cache and once in its output."""
 
 
@@ -238,11 +239,12 @@ class Preparation:
             if found.text and found.total == rows.kept:
                 self._teller.progress(found.done)
 
-        child = Child(argv, env)
+        child = Child(argv, env, complains=_COMPLAINS)
         status = child.wait(seen)
         if status != 0:
-            last = child.last[-1] if child.last else "it said nothing"
-            raise Stop("prepare-data ended with status %d: %s" % (status, last[:300]))
+            # its last line only says that no row is left
+            words = child.complaint or (child.last[-1] if child.last else "it said nothing")
+            raise Stop("prepare-data ended with status %d: %s" % (status, words[:300]))
 
     def _check(self, rows: Rows) -> Held:
         """Read what was made. Raises `Stop` when it is not what the rows say."""
