@@ -97,7 +97,7 @@ def test_answers_and_their_data(lab: Lab, tmp_path: Path) -> None:
         text.write_text(
             "".join(json.dumps({"id": name, "messages": turns * times}) + "\n" for name, times in (("a", 1), ("b", 2)))
         )
-        place = {"model": str(lab.model), "data": [str(text)], "output": str(tmp_path / "rendered")}
+        place = {"model": str(lab.model), "data": [str(text)], "output": str(tmp_path / "rendered"), "seq_length": 512}
         rendered = judged(spec_of("prepare", lab, endpoint=address + "/v1", **place), log)
     assert (rendered["rows"], rendered["read"], rendered["dropped"]) == (3, 2, 0), "a row of each answer"
     rows = rows_of({"output": str(tmp_path / "ours")})
