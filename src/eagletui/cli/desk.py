@@ -9,15 +9,17 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any, TextIO
 
 from eagletui import __version__, text
+from eagletui.cli.errors import say
 from eagletui.cli.parser import given_by
 from eagletui.commands import Desk, open_desk
 from eagletui.hosts.base import HostError
 from eagletui.hosts.prompts import TerminalPrompter
 from eagletui.hosts.target import parse_target
+from eagletui.records import JobState
 
 FIRST = 8.0
 """How long the job table may take to come."""
@@ -83,3 +85,40 @@ class LiveLine:
             self.out.write("\r\x1b[K")
             self.out.flush()
             self._open = False
+
+
+TICK = 0.5
+
+
+async def followed(
+    desk: Desk,
+    state: JobState,
+    wait: Callable[[Callable[[JobState], None]], Awaitable[JobState]],
+    progress: Callable[[Desk, JobState], str],
+    stage: Callable[[Desk, JobState], object],
+    otherwise: str,
+) -> JobState:
+    """Tell in a live line how far a job is until ``wait`` has its end; that state. Who stops that is told ``otherwise``."""
+    line = LiveLine()
+    line.show(f"{state.name} ({state.id}) runs as pid {state.pid}", "started")
+
+    def show() -> None:
+        now = desk.store.jobs.get(state.id)
+        if now is not None:
+            line.show(progress(desk, now), stage(desk, now))
+
+    async def tick() -> None:
+        while True:
+            await asyncio.sleep(TICK)
+            show()
+
+    ticking = asyncio.create_task(tick())
+    try:
+        return await wait(lambda _state: show())
+    except asyncio.CancelledError:
+        line.end()
+        say(otherwise)
+        raise
+    finally:
+        ticking.cancel()
+        line.end()

@@ -10,7 +10,7 @@ import time
 from difflib import get_close_matches
 
 from eagletui import text
-from eagletui.cli.desk import LiveLine, print_json, seated
+from eagletui.cli.desk import followed, print_json, seated
 from eagletui.cli.errors import Exit, say
 from eagletui.cli.findings import tell
 from eagletui.cli.snapshot import as_plain
@@ -28,7 +28,6 @@ from eagletui.views.causes import why_failed
 from eagletui.views.loading import eta_of, running_phase, silence
 from eagletui.views.serving import elapsed, since_jobs
 
-TICK = 0.5
 NAME = 24
 """Cells of the job's name in the line of progress."""
 
@@ -128,29 +127,8 @@ def _show(options: argparse.Namespace, plan: LaunchPlan) -> None:
 
 
 async def _followed(desk: Desk, state: JobState) -> JobState:
-    line = LiveLine()
-    line.show(f"{state.name} ({state.id}) runs as pid {state.pid}", "started")
-
-    def show() -> None:
-        now = desk.store.jobs.get(state.id)
-        if now is not None:
-            line.show(progress(desk, now), stage(desk, now))
-
-    async def tick() -> None:
-        while True:
-            await asyncio.sleep(TICK)
-            show()
-
-    ticking = asyncio.create_task(tick())
-    try:
-        return await wait_ready(desk, state.id, lambda _state: show())
-    except asyncio.CancelledError:
-        line.end()
-        say(f"launch: not waited for; {state.name} goes on loading: eagletui logs {desk.target} {state.id} -f")
-        raise
-    finally:
-        ticking.cancel()
-        line.end()
+    otherwise = f"launch: not waited for; {state.name} goes on loading: eagletui logs {desk.target} {state.id} -f"
+    return await followed(desk, state, lambda show: wait_ready(desk, state.id, show), progress, stage, otherwise)
 
 
 def progress(desk: Desk, job: JobState) -> str:

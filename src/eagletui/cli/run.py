@@ -8,7 +8,7 @@ import os
 import shlex
 
 from eagletui import text
-from eagletui.cli.desk import LiveLine, print_json, seated, table
+from eagletui.cli.desk import followed, print_json, seated, table
 from eagletui.cli.errors import Exit, say
 from eagletui.cli.pipelines import show_ahead
 from eagletui.cli.snapshot import as_plain
@@ -22,7 +22,6 @@ from eagletui.records import JobState
 from eagletui.views.serving import elapsed
 from eagletui.views.work import outcome_words, work_words
 
-TICK = 0.5
 NAME = 24
 """Cells of the job's name in the line of progress."""
 
@@ -111,29 +110,8 @@ def _show(options: argparse.Namespace, plan: RunPlan) -> None:
 
 
 async def _followed(desk: Desk, state: JobState) -> JobState:
-    line = LiveLine()
-    line.show(f"{state.name} ({state.id}) runs as pid {state.pid}", "started")
-
-    def show() -> None:
-        now = desk.store.jobs.get(state.id)
-        if now is not None:
-            line.show(progress(desk, now), stage(desk, now))
-
-    async def tick() -> None:
-        while True:
-            await asyncio.sleep(TICK)
-            show()
-
-    ticking = asyncio.create_task(tick())
-    try:
-        return await wait_over(desk, state.id, lambda _state: show())
-    except asyncio.CancelledError:
-        line.end()
-        say(f"run: not waited for; {state.name} goes on: eagletui logs {desk.target} {state.id} -f")
-        raise
-    finally:
-        ticking.cancel()
-        line.end()
+    otherwise = f"run: not waited for; {state.name} goes on: eagletui logs {desk.target} {state.id} -f"
+    return await followed(desk, state, lambda show: wait_over(desk, state.id, show), progress, stage, otherwise)
 
 
 def progress(desk: Desk, job: JobState) -> str:
