@@ -197,3 +197,13 @@ def test_an_overdue_phase_is_not_taken_to_end_at_once() -> None:
     late = estimate(job([Phase("spawn", None, 0, 10), Phase("workers", None, 10)]), 70.0, earlier)
     assert late is not None
     assert late.seconds == pytest.approx(0.5 * 40 + 5)
+
+
+def test_no_range_is_narrower_than_loads_of_one_profile_scatter() -> None:
+    """Six loads on an idle machine took 53 to 56 s; towards their end, 15 % of what was left did not hold the truth."""
+    earlier = [load({"spawn": 20, "workers": 30, "api": seconds}, f"e{i}", i) for i, seconds in enumerate((4, 5, 5))]
+    eta = estimate(job([Phase("spawn", None, 0, 20), Phase("workers", None, 20, 30), Phase("api", None, 50)]), 51.0, earlier)
+    assert eta is not None
+    assert eta.seconds == pytest.approx(4)
+    assert eta.low == pytest.approx(4 - 0.06 * 55)
+    assert eta.high == pytest.approx(4 + 0.06 * 55)
