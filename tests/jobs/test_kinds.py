@@ -49,15 +49,6 @@ def test_the_verdict_of_a_server() -> None:
     assert serve.verdict({}, {"rc": 1, "ready_seconds": 9}, False) == (False, "was ready, then ended by itself: exit status 1")
 
 
-def test_the_progress_of_a_server_is_its_running_phase() -> None:
-    phases = [
-        {"id": "spawn", "start": 0, "seconds": 5},
-        {"id": "weights", "start": 5, "done": 13, "total": 64, "unit": "shards"},
-    ]
-    assert kinds.kind("serve").progress({"phases": phases}) == (13, 64, "shards")
-    assert kinds.kind("serve").progress({}) == (None, None, "")
-
-
 @pytest.mark.parametrize("name", ["HF_TOKEN", "OPENAI_API_KEY", "VLLM_API_KEY", "AWS_SECRET_ACCESS_KEY", "DB_PASSWORD", "token"])
 def test_secret_names(name: str) -> None:
     assert secret_name(name)

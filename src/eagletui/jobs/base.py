@@ -132,10 +132,6 @@ class Kind:
         """What reads the job while it runs and judges its result; None where the exit status is all there is (`verdict`)."""
         return None
 
-    def progress(self, state: Mapping[str, Any]) -> Tuple[Optional[float], Optional[float], str]:
-        """(done, total, unit) from a `JobState` document; None where the kind does not know."""
-        return None, None, ""
-
     def verdict(self, spec: Mapping[str, Any], state: Mapping[str, Any], killed: bool) -> Tuple[Optional[bool], str]:
         """Was it a success, and why: True, False, or None when that cannot be known. An exit status alone proves little."""
         raise NotImplementedError

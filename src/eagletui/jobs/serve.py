@@ -80,14 +80,6 @@ class Serve(Kind):
                 text += " k=%d" % spec["k"]
         return text.strip() + (" :%d" % spec["port"] if spec.get("port") else "")
 
-    def progress(self, state: Mapping[str, Any]) -> Tuple[Optional[float], Optional[float], str]:
-        """Of the running phase: shards, graphs, whatever its bar counts."""
-        for phase in reversed(list(state.get("phases") or ())):
-            doc = phase if isinstance(phase, Mapping) else phase._asdict()
-            if doc.get("seconds") is None and doc.get("total"):
-                return doc.get("done"), doc["total"], doc.get("unit") or ""
-        return None, None, ""
-
     def verdict(self, spec: Mapping[str, Any], state: Mapping[str, Any], killed: bool) -> Tuple[Optional[bool], str]:
         ready, rc = state.get("ready_seconds"), state.get("rc")
         if state.get("state") == "oom":
