@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from eagletui.jobs.bench import judge as judging
@@ -269,7 +271,16 @@ def test_break_even_before_any_training() -> None:
     assert [point.set_length for point in curve.points] == [1.5, 2.5]
     assert found.comparisons == (), "what was acted out is no drafter"
     assert found.headline == curve.sentence
-    assert known_costs(found) == {(1, "as given"): curve.cost}
+    assert known_costs(found) == {("vllm", "/m", 3, 1, "as given"): curve.cost}
+
+
+def test_step_costs_of_different_k_are_not_averaged() -> None:
+    arms = [
+        made_arm(f"k{k}", "synthetic", [made_cell(1, step=step, length=2.0, k=k)], k, synthetic_length=2.0)
+        for k, step in ((3, 0.02), (7, 0.04))
+    ]
+    found = verdict([Arm(NONE), *map(Arm, arms)])
+    assert [(one.k, round(one.cost or 0, 1)) for one in found.break_even] == [(3, 2.0), (7, 4.0)]
 
 
 def test_where_no_drafter_can_pay_it_is_said() -> None:
@@ -283,6 +294,27 @@ def test_an_earlier_verdict_gives_what_is_to_be_expected() -> None:
     earlier = from_doc(BenchVerdict, to_doc(verdict([Arm(NONE), Arm(drafter(cost=2.0))])))
     found = verdict([Arm(NONE), Arm(drafter(length=1.9), (0.6, 0.3, 0.1))], known_costs=known_costs(earlier))
     assert only(found).foreseen == pytest.approx(2.0 / 2.0, rel=0.02)
+    assert not any("nothing was foreseen" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("served", [{"engine": "sglang"}, {"model": "/other"}, {"k": 5}])
+@pytest.mark.parametrize("role", ["trained", "synthetic"])
+def test_a_cost_of_another_engine_model_or_k_foresees_nothing(served: dict[str, Any], role: str) -> None:
+    known = drafter("earlier", role, cost=2.0)
+    base = NONE._replace(server=NONE.server._replace(**{**served, "k": None}))
+    earlier = verdict([Arm(base), Arm(known._replace(server=known.server._replace(**served)))])
+    assert known_costs(earlier)
+    found = verdict([Arm(NONE), Arm(drafter(length=1.9), (0.6, 0.3, 0.1))], known_costs=known_costs(earlier))
+    assert only(found).foreseen is None
+    (told,) = (note for note in found.notes if "nothing was foreseen" in note)
+    assert "the step cost of vllm with /m and k = 3" in told
+
+
+def test_an_earlier_verdict_that_does_not_tell_its_model_foresees_nothing() -> None:
+    doc = to_doc(verdict([Arm(NONE), Arm(drafter(cost=2.0))]))
+    for one in doc["comparisons"]:
+        del one["model"]
+    assert known_costs(from_doc(BenchVerdict, doc)) == {}
 
 
 def test_without_a_baseline_there_is_no_verdict() -> None:

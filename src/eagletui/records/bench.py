@@ -229,7 +229,7 @@ class LaunchDifference(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """Two arms. ``launch`` are the differences of how their servers ran."""
+    """Two arms. ``launch`` are the differences of how their servers ran; ``engine`` and ``model`` are those of ``other``."""
 
     base: str
     other: str
@@ -241,6 +241,8 @@ class Comparison(NamedTuple):
     validation: Tuple[float, ...] = ()
     validation_length: Optional[float] = None
     notes: Tuple[str, ...] = ()
+    engine: Optional[str] = None
+    model: Optional[str] = None
 
 
 class CurvePoint(NamedTuple):
@@ -253,7 +255,9 @@ class CurvePoint(NamedTuple):
 
 
 class BreakEven(NamedTuple):
-    """Before any training: at one load, the cost C of a step with a drafter of this shape, and what a drafter would need."""
+    """Before any training: at one load of one engine and model, the cost C of a step with a drafter of this shape that drafts
+    ``k`` tokens, and what a drafter would need.
+    """
 
     concurrency: int
     context: str = "as given"
@@ -265,6 +269,8 @@ class BreakEven(NamedTuple):
     best_gain: Optional[float] = None
     points: Tuple[CurvePoint, ...] = ()
     sentence: str = ""
+    engine: Optional[str] = None
+    model: Optional[str] = None
 
 
 class BenchVerdict(NamedTuple):

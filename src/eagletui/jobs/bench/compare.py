@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from eagletui import speculation
 from eagletui.jobs.bench import words
@@ -10,7 +10,16 @@ from eagletui.jobs.bench.launch_diff import differences
 from eagletui.jobs.bench.stats import Interval, Pass, Request, crossings, paired_gain, shifted
 from eagletui.records.bench import BenchCell, BenchPass, BenchResult, Comparison, Crossover, LoadVerdict
 
-Load = Tuple[int, str]
+
+class CostKey(NamedTuple):
+    """What a step cost C was measured of. Of another engine, model, k or load it says nothing."""
+
+    engine: str
+    model: str
+    k: int
+    concurrency: int
+    context: str
+
 
 LENGTH_MARK, LENGTH_VOID = 0.02, 0.05
 """Answers that differ in length by more than the first share are told, by more than the second they are not compared."""
@@ -25,13 +34,14 @@ def compare(
     base: BenchResult,
     other: BenchResult,
     validation: Sequence[float] = (),
-    known_costs: Optional[Mapping[Load, float]] = None,
+    known_costs: Optional[Mapping[CostKey, float]] = None,
     seed: int = 0,
 ) -> Comparison:
     """What ``other`` (a drafter) does to speed against ``base`` (none).
 
-    ``validation`` is the training's joint accuracy per position, ``known_costs`` C per load from before this measurement (a run
-    with synthetic acceptance, an earlier result): together they give what was to be expected before anything was served.
+    ``validation`` is the training's joint accuracy per position, ``known_costs`` C from before this measurement (a run with
+    synthetic acceptance, an earlier result), of which those of this engine, model, k and load count: together they give what
+    was to be expected before anything was served.
     """
     k = other.server.k
     cells = {(cell.concurrency, cell.context): cell for cell in base.cells}
@@ -44,7 +54,9 @@ def compare(
             loads.append(load._replace(problems=("%s was not measured at this load" % base.arm,)))
             continue
         load = _load(load, against, cell, base, other, seed)
-        known = (known_costs or {}).get((cell.concurrency, cell.context))
+        known = None
+        if known_costs and k is not None:
+            known = known_costs.get(CostKey(other.server.engine, other.server.model, k, cell.concurrency, cell.context))
         if known and expected is not None:
             load = load._replace(foreseen=speculation.gain(expected, known))
         loads.append(load._replace(sentence=words.load_sentence(load, base, other, k)))
@@ -59,6 +71,8 @@ def compare(
         tuple(validation),
         expected,
         tuple(_common(base, other)),
+        other.server.engine,
+        other.server.model,
     )
 
 

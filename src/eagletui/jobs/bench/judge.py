@@ -6,7 +6,7 @@ from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from eagletui import speculation
 from eagletui.jobs.bench import words
-from eagletui.jobs.bench.compare import Load, compare, step_cost
+from eagletui.jobs.bench.compare import CostKey, compare, step_cost
 from eagletui.records.bench import BenchResult, BenchVerdict, BreakEven, Comparison, CurvePoint, LoadVerdict
 
 ALIKE = 0.05
@@ -25,20 +25,24 @@ class Arm(NamedTuple):
 
 
 def verdict(
-    arms: Sequence[Arm], name: str = "", known_costs: Optional[Mapping[Load, float]] = None, wall: Optional[float] = None
+    arms: Sequence[Arm], name: str = "", known_costs: Optional[Mapping[CostKey, float]] = None, wall: Optional[float] = None
 ) -> BenchVerdict:
-    """Every arm with a drafter against the first arm without one. Without such an arm there is no verdict, and that is said."""
+    """Every arm with a drafter against the first arm without one. Without such an arm there is no verdict, and that is said.
+
+    ``known_costs``: C from earlier verdicts; None where there are none.
+    """
     names = tuple(arm.result.arm for arm in arms)
     bases = [arm.result for arm in arms if _plain(arm.result)]
     if not bases:
         why = "no arm ran without a drafter: there is nothing to compare with"
         return BenchVerdict("No verdict: %s." % why, notes=(why,), arms=names, name=name, wall=wall)
     base = bases[0]
-    synthetic = [arm.result for arm in arms if arm.result.server.role == "synthetic"]
-    curves = break_even(base, synthetic)
-    costs: Dict[Load, float] = dict(known_costs or {})
+    curves: List[BreakEven] = []
+    for group in _of_a_kind([arm.result for arm in arms if arm.result.server.role == "synthetic"]):
+        curves += break_even(next((one for one in bases if one.server.engine == group[0].server.engine), base), group)
+    costs: Dict[CostKey, float] = dict(known_costs or {})
     # what this very plan measured before any trained drafter was served counts more than an earlier day's
-    costs.update({(one.concurrency, one.context): one.cost for one in curves if one.cost})
+    costs.update(_costs(curves))
     comparisons = []
     for arm in arms:
         if arm.result is base or arm.result.server.role == "synthetic":
@@ -48,6 +52,8 @@ def verdict(
         comparisons.append(compare(base if _plain(arm.result) or not same else same[0], arm.result, arm.validation, costs))
     suspicion = suspects(comparisons)
     notes = [note for comparison in comparisons for note in _advice(comparison)]
+    if known_costs is not None:
+        notes += [_unknown(one) for one in comparisons if one.validation and all(load.foreseen is None for load in one.loads)]
     return BenchVerdict(
         _headline(comparisons, curves, suspicion),
         tuple(comparisons),
@@ -60,6 +66,19 @@ def verdict(
     )
 
 
+def _of_a_kind(arms: Sequence[BenchResult]) -> List[List[BenchResult]]:
+    """The arms by engine, model and k: a step cost is of these three alone."""
+    groups: Dict[Tuple[str, str, Optional[int]], List[BenchResult]] = {}
+    for arm in arms:
+        groups.setdefault((arm.server.engine, arm.server.model, arm.server.k), []).append(arm)
+    return list(groups.values())
+
+
+def _unknown(one: Comparison) -> str:
+    text = "%s: no earlier verdict has the step cost of %s with %s and k = %s at these loads: nothing was foreseen"
+    return text % (one.other, one.engine, one.model, one.k)
+
+
 def _plain(result: BenchResult) -> bool:
     return result.server.role == "none" or (result.server.role is None and not result.server.drafter)
 
@@ -68,7 +87,10 @@ def _plain(result: BenchResult) -> bool:
 
 
 def break_even(base: BenchResult, synthetic: Sequence[BenchResult]) -> List[BreakEven]:
-    """The step cost at each load, from arms whose acceptance was set and not earned, and where their gain crosses 1."""
+    """The step cost at each load, from arms whose acceptance was set and not earned, and where their gain crosses 1.
+
+    The arms of ``synthetic`` are of one engine, model and k.
+    """
     out = []
     for cell in base.cells:
         points, costs, k = [], [], None
@@ -95,6 +117,8 @@ def break_even(base: BenchResult, synthetic: Sequence[BenchResult]) -> List[Brea
             cost <= k + 1,
             speculation.gain(k + 1, cost),
             tuple(sorted(points)),
+            engine=synthetic[0].server.engine,
+            model=synthetic[0].server.model,
         )
         out.append(found._replace(sentence=words.break_even_sentence(found)))
     return out
@@ -250,12 +274,26 @@ def _losing(one: Comparison) -> List[str]:
     return [words.at_load(load.concurrency, load.context) for load in one.loads if load.pays == "no"]
 
 
-def known_costs(earlier: BenchVerdict) -> Dict[Load, float]:
-    """C per load from an earlier verdict on the same host: measured with synthetic acceptance, else with a drafter served."""
-    out: Dict[Load, float] = {}
+def known_costs(earlier: BenchVerdict) -> Dict[CostKey, float]:
+    """C from an earlier verdict on the same host: measured with synthetic acceptance, else with a drafter served.
+
+    What a verdict does not tell the engine, model and k of is left out: it could be of any.
+    """
+    out: Dict[CostKey, float] = {}
     for one in earlier.comparisons:
-        # that of a drafter: between two engines without one C is something else
-        drafted = [load for load in one.loads if load.needed is not None and not load.problems]
-        out.update({(load.concurrency, load.context): load.cost for load in drafted if load.cost})
-    out.update({(one.concurrency, one.context): one.cost for one in earlier.break_even if one.cost})
+        if not (one.engine and one.model and one.k):
+            continue
+        for load in one.loads:
+            # that of a drafter: between two engines without one C is something else
+            if load.needed is not None and load.cost and not load.problems:
+                out[CostKey(one.engine, one.model, one.k, load.concurrency, load.context)] = load.cost
+    out.update(_costs(earlier.break_even))
     return out
+
+
+def _costs(curves: Sequence[BreakEven]) -> Dict[CostKey, float]:
+    return {
+        CostKey(one.engine, one.model, one.k, one.concurrency, one.context): one.cost
+        for one in curves
+        if one.cost and one.engine and one.model and one.k
+    }

@@ -12,7 +12,7 @@ import time
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from eagletui.jobs.bench.cells import merged
-from eagletui.jobs.bench.compare import Load
+from eagletui.jobs.bench.compare import CostKey
 from eagletui.jobs.bench.judge import Arm, known_costs, verdict
 from eagletui.jobs.on_host.telling import Teller
 from eagletui.records import BadRecord, from_doc, to_doc
@@ -87,9 +87,9 @@ def _full(doc: Any) -> Tuple[float, ...]:
     return tuple(found[at] for at in range(len(found))) if set(found) == set(range(len(found))) else ()
 
 
-def costs_of(paths: Sequence[str]) -> Dict[Load, float]:
-    """C per load from earlier verdicts on this host, the last one counting most. Raises `Missing`."""
-    out: Dict[Load, float] = {}
+def costs_of(paths: Sequence[str]) -> Dict[CostKey, float]:
+    """C from earlier verdicts on this host, the last one counting most. Raises `Missing`."""
+    out: Dict[CostKey, float] = {}
     for path in paths:
         file = os.path.join(path, "verdict.json") if os.path.isdir(path) else path
         try:
@@ -105,7 +105,8 @@ def judge(settings: Mapping[str, Any]) -> BenchVerdict:
     for one in settings["arms"]:
         blocks = [result_of(path) for path in one["results"]]
         arms.append(Arm(merged(blocks), validation_of(one.get("validation"))))
-    return verdict(arms, str(settings.get("title") or ""), costs_of(settings.get("earlier") or ()), time.time())
+    earlier = settings.get("earlier")
+    return verdict(arms, str(settings.get("title") or ""), costs_of(earlier) if earlier else None, time.time())
 
 
 def main(argv: List[str]) -> int:
