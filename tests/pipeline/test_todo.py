@@ -131,6 +131,15 @@ def test_figures_are_every_number_and_the_shares_of_counts() -> None:
     assert given["failed_share"] == 0.25, "what a step has worked out itself is right"
 
 
+def test_what_was_set_aside_or_is_missing_is_a_share_of_all_answers_or_prompts() -> None:
+    counts = {"prompts": 20, "answers": 16, "rows": 4, "set_aside": 12, "failed": 0, "missing": 5}
+    found = gates.figures("synthesise", counts)
+    assert (found["set_aside_share"], found["missing_share"]) == (0.75, 0.25)
+    nothing = gates.figures("synthesise", {**counts, "rows": 0, "set_aside": 16})
+    assert nothing["set_aside_share"] == 1.0, "all set aside: the gate must see it"
+    assert not gates.judge({"key": "set_aside_share", "most": 0.2}, nothing)[0]
+
+
 def test_a_gate_says_which_figure_and_which_bound() -> None:
     assert gates.judge({"key": "x", "most": 1}, {"x": 1.0}) == (True, "x is 1, at most 1 allowed")
     assert gates.judge({"key": "x", "least": 2, "most": 3}, {"x": 1.0}) == (False, "x is 1, at least 2 and at most 3 allowed")

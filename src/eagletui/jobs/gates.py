@@ -12,6 +12,8 @@ _WHOLE: Dict[str, Tuple[str, ...]] = {
     "prepare": ("rows", "dropped"),
     "extract": ("samples", "skipped"),
 }
+# counts with a whole of their own: what was set aside is not among the rows, what is missing not among the answers
+_OF: Dict[str, Dict[str, str]] = {"synthesise": {"set_aside": "answers", "missing": "prompts"}}
 _SHARE = "_share"
 MOST_FIGURES = 400
 
@@ -20,10 +22,14 @@ def figures(kind: str, result: Mapping[str, Any]) -> Dict[str, float]:
     """Every number of a step's result by a dotted name (``val.loss``, ``val.full_acc.0``), and shares of its counts.
 
     ``KEY_share`` (0 to 1) is there for each count of a kind whose whole is known: ``truncated_share``, ``empty_share`` and
-    ``failed_share`` of all rows that were asked for, ``dropped_share`` of all that were read, ``skipped_share`` of all samples.
+    ``failed_share`` of all rows that were asked for, ``set_aside_share`` of all answers, ``missing_share`` of all prompts,
+    ``dropped_share`` of all that were read, ``skipped_share`` of all samples.
     """
     out: Dict[str, float] = {}
     _flatten("", {name: value for name, value in result.items() if name not in ("ok", "why", "wall")}, out)
+    for name, of in _OF.get(kind, {}).items():
+        if name in out and out.get(of, 0.0) > 0:
+            out.setdefault(name + _SHARE, out[name] / out[of])
     parts = _WHOLE.get(kind, ())
     whole = sum(out.get(name, 0.0) for name in parts)
     if whole > 0:
@@ -71,6 +77,8 @@ _HINTS = {
     "truncated_share": "raise max_tokens",
     "empty_share": "raise max_tokens: the reasoning may use all of them",
     "failed_share": "see the errors of its rows",
+    "set_aside_share": "see set_aside.jsonl and the filters of the step; truncated answers need a larger max_tokens",
+    "missing_share": "run it again: it goes on with the prompts that have no answer yet",
     "dropped_share": "see what was dropped; the answers may be too long or too short",
     "skipped_share": "see which samples failed",
     "sane": "the hidden states are wrong: look at the server's aux layers and its prefix cache",
