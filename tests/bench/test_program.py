@@ -16,7 +16,8 @@ from eagletui.jobs.keys import read_keys
 from eagletui.jobs.on_host import load_client
 from eagletui.jobs.on_host.bench_tools import find
 from eagletui.jobs.on_host.verdict import judge, result_of, validation_of
-from eagletui.records.bench import BenchResult
+from eagletui.records import from_doc, to_doc
+from eagletui.records.bench import BenchResult, BenchVerdict
 from tests.bench.stand_in import StandIn
 
 SRC = str(Path(__file__).parents[2] / "src")
@@ -123,6 +124,8 @@ def test_a_drafters_arm_and_the_verdict(tmp_path: Path, prompts: Path) -> None:
     (comparison,) = found.comparisons
     assert [load.same_outputs for load in comparison.loads] == [1.0]
     assert comparison.validation == (0.9, 0.1)
+    assert [one.paths for one in found.files] == [(str(tmp_path / name / "result.json"),) for name in ("none", "d")]
+    assert from_doc(BenchVerdict, to_doc(found)).files == found.files
     assert all(load.gain is not None for load in comparison.loads)
 
 

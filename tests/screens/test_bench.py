@@ -10,10 +10,10 @@ import pytest
 
 from eagletui.commands.exports import export_bench
 from eagletui.hosts.base import HostError
-from eagletui.records.bench import BenchResult
+from eagletui.records.bench import ArmFiles, BenchResult
 from eagletui.screens.bench import Bench, crossover_drawing
 from eagletui.screens.bench_words import difference_lines, gain_cell, heat_cell, matrix_lines
-from eagletui.views.bench import break_even_line, compared, current_verdict, load_at, measured
+from eagletui.views.bench import Judged, arms_of, break_even_line, compared, current_verdict, load_at, measured
 from eagletui.widgets.dialog import Reader
 from eagletui.widgets.paint import plain
 from eagletui.widgets.run_chart import laid_out
@@ -187,6 +187,41 @@ def test_the_one_without_a_drafter_is_the_base_whichever_is_older() -> None:
     text = plain(difference_lines(base, other, comparison, 160))
     assert "no interval" in text
     assert "drafter" in text
+
+
+def test_a_verdicts_arms_are_those_of_its_files_and_blocks_are_pooled() -> None:
+    """Without a drafter first and last, and a later plan on this host that called its arms the same."""
+    store = bench_store()
+    last, files = store.jobs["b0"].started, []
+    for id_, first in list(store.bench.items()):
+        path = f"/out/{id_}/result.json"
+        store.bench[id_] = first._replace(path=path)
+        other = f"other-{id_}"
+        store.jobs[other] = store.jobs[id_]._replace(id=other)
+        store.bench[other] = first._replace(path=f"/other/{id_}/result.json", notes=("of the other plan",))
+        # the same place again, after the verdict
+        store.bench[f"again-{id_}"] = store.bench[id_]._replace(wall=9e12, notes=("after the verdict",))
+        files.append(ArmFiles(first.arm, (path,)))
+    block = store.bench["b0"]._replace(path="/out/b0-2/result.json")
+    store.jobs["b0-2"] = store.jobs["b0"]._replace(id="b0-2", started=last + 9)
+    store.bench["b0-2"] = block
+    files[0] = ArmFiles(files[0].arm, (*files[0].paths, "/out/b0-2/result.json"))
+    found = Judged("v", store.verdicts["v"]._replace(files=tuple(files)))
+    arms = arms_of(store, found)
+    assert [one.arm for one in arms] == ["no drafter", "pretrained", "trained"]
+    assert [len(arm.cells[0].passes) for arm in arms] == [2 * len(block.cells[0].passes), 3, 3]
+    assert [one.number for one in arms[0].cells[0].passes] == [1, 2, 3, 4, 5, 6]
+    assert all(arm.notes == () for arm in arms)
+    del store.bench["b0-2"]
+    assert arms_of(store, found)[0].notes == ("1 of the 2 blocks of this arm are known here",)
+
+
+def test_a_verdict_of_no_pipeline_that_names_no_files_has_no_known_arms() -> None:
+    store = bench_store()
+    found = Judged("v", store.verdicts["v"])
+    assert [one.arm for one in arms_of(store, found)] == ["no drafter", "pretrained", "trained"]
+    store.jobs["v"] = store.jobs["v"]._replace(parent=None)
+    assert arms_of(store, found) == []
 
 
 def test_the_break_even_is_of_the_same_target_and_of_the_least_load() -> None:

@@ -273,9 +273,17 @@ class BreakEven(NamedTuple):
     model: Optional[str] = None
 
 
+class ArmFiles(NamedTuple):
+    """Where one arm of a verdict was measured: the ``result.json`` of each of its blocks, as their `BenchResult.path`."""
+
+    arm: str
+    paths: Tuple[str, ...] = ()
+
+
 class BenchVerdict(NamedTuple):
     """``OUTPUT/verdict.json`` of a plan: every drafter against no drafter, in sentences. ``suspects`` say when the engine or
-    its wiring, and not the training, must be looked at first. ``headline`` is the one sentence to read.
+    its wiring, and not the training, must be looked at first. ``headline`` is the one sentence to read. ``files``
+    are what it rests on, an entry an arm.
     """
 
     headline: str = ""
@@ -286,6 +294,7 @@ class BenchVerdict(NamedTuple):
     arms: Tuple[str, ...] = ()
     name: str = ""
     wall: Optional[float] = None
+    files: Tuple[ArmFiles, ...] = ()
 
 
 SINGLE["BenchPass"] = {
@@ -297,4 +306,4 @@ SINGLE["BenchResult"] = {"server": BenchServer, "settings": BenchSettings}
 NESTED["BenchResult"] = {"cells": BenchCell}
 NESTED["Comparison"] = {"loads": LoadVerdict, "crossovers": Crossover, "launch": LaunchDifference}
 NESTED["BreakEven"] = {"points": CurvePoint}
-NESTED["BenchVerdict"] = {"comparisons": Comparison, "break_even": BreakEven}
+NESTED["BenchVerdict"] = {"comparisons": Comparison, "break_even": BreakEven, "files": ArmFiles}

@@ -72,16 +72,43 @@ def neighbour_verdict(store: Store, step: int) -> str | None:
 
 
 def arms_of(store: Store, judged: Judged) -> list[BenchResult]:
-    """The results that a verdict rests on, as far as they are known: those of the same pipeline, else of the arms' names."""
-    job = store.jobs.get(judged.job)
-    parent = job.parent if job is not None else None
-    names = set(judged.verdict.arms)
+    """The arms that a verdict rests on, in its order, as far as they are known; the blocks of an arm are pooled to one result.
+
+    They are found by the files that the verdict names. One of an earlier eagletui names none: then by the arms' names in its own
+    pipeline, and outside of one there is nothing to go by.
+    """
+    from eagletui.jobs.bench.cells import merged  # not needed before a verdict is there
+
+    files = judged.verdict.files
     out = []
-    for one in reversed(measured(store)):
-        own = store.jobs.get(one.job)
-        if one.result.arm in names and (parent is None or (own is not None and own.parent == parent)):
-            out.append(one.result)
+    for arm, blocks in _blocks(store, judged).items():
+        if blocks:
+            whole = merged(blocks)
+            asked = next((len(one.paths) for one in files if one.arm == arm), len(blocks))
+            if len(blocks) < asked:
+                whole = whole._replace(notes=(*whole.notes, f"{len(blocks)} of the {asked} blocks of this arm are known here"))
+            out.append(whole)
     return out
+
+
+def _blocks(store: Store, judged: Judged) -> dict[str, list[BenchResult]]:
+    """Arm -> its blocks, the oldest first. Of what was measured anew in the same place: the last before the verdict."""
+    verdict, job = judged.verdict, store.jobs.get(judged.job)
+    parent = job.parent if job is not None else None
+    at = _when(store, judged.job, verdict.wall)
+    before = [one for one in measured(store) if not at or _when(store, one.job, one.result.wall) <= at]
+    if verdict.files:
+        by_path: dict[str, BenchResult] = {}
+        for one in before:
+            if one.result.path is not None:
+                by_path.setdefault(one.result.path, one.result)
+        return {arm.arm: [by_path[path] for path in arm.paths if path in by_path] for arm in verdict.files}
+    found: dict[str, dict[str, BenchResult]] = {arm: {} for arm in verdict.arms}
+    for one in before:
+        own = store.jobs.get(one.job)
+        if one.result.arm in found and parent is not None and own is not None and own.parent == parent:
+            found[one.result.arm].setdefault(one.result.path or one.job, one.result)
+    return {arm: list(reversed(blocks.values())) for arm, blocks in found.items()}
 
 
 # ------------------------------------------------------------------------------------------------------------- loads

@@ -7,7 +7,7 @@ from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 from eagletui import speculation
 from eagletui.jobs.bench import words
 from eagletui.jobs.bench.compare import CostKey, compare, step_cost
-from eagletui.records.bench import BenchResult, BenchVerdict, BreakEven, Comparison, CurvePoint, LoadVerdict
+from eagletui.records.bench import ArmFiles, BenchResult, BenchVerdict, BreakEven, Comparison, CurvePoint, LoadVerdict
 
 ALIKE = 0.05
 """Acceptances that differ by less are alike: two drafters of different origin do not come that close by their own merit."""
@@ -18,10 +18,11 @@ _WIRING = "check the auxiliary layers read against those trained with, the norm,
 
 
 class Arm(NamedTuple):
-    """One measured arm, and its drafter's validation (joint accuracy per position) where that is known."""
+    """One measured arm, its drafter's validation (joint accuracy per position) where that is known, and its blocks' files."""
 
     result: BenchResult
     validation: Tuple[float, ...] = ()
+    paths: Tuple[str, ...] = ()
 
 
 def verdict(
@@ -63,6 +64,7 @@ def verdict(
         names,
         name,
         wall,
+        tuple(ArmFiles(arm.result.arm, arm.paths) for arm in arms if arm.paths),
     )
 
 

@@ -104,7 +104,8 @@ def judge(settings: Mapping[str, Any]) -> BenchVerdict:
     arms: List[Arm] = []
     for one in settings["arms"]:
         blocks = [result_of(path) for path in one["results"]]
-        arms.append(Arm(merged(blocks), validation_of(one.get("validation"))))
+        paths = tuple(block.path for block in blocks if block.path)
+        arms.append(Arm(merged(blocks), validation_of(one.get("validation")), paths))
     earlier = settings.get("earlier")
     return verdict(arms, str(settings.get("title") or ""), costs_of(earlier) if earlier else None, time.time())
 
