@@ -262,6 +262,17 @@ def test_the_lab_is_there_only_when_built_and_only_here(tmp_path: Path) -> None:
     assert "lab-eagle3" not in load_profiles("gpu-host", lab=lab)[0]
 
 
+def test_a_users_own_come_first_then_the_labs_then_the_shipped_ones(home: Path, tmp_path: Path) -> None:
+    lab = Lab(tmp_path / "lab")
+    lab.markers.mkdir(parents=True)
+    (lab.markers / "drafter").write_text(RECIPE)
+    put(home, "profiles/zebra.toml", GOOD)
+    put(home, f"hosts/{host_folder('local')}/zeta.toml", GOOD)
+    names = list(load_profiles("local", lab=lab)[0])
+    shipped = sorted(path.stem for path in assets_path("profiles").glob("*.toml"))
+    assert names == ["zeta", "zebra", "lab-eagle3", "lab-plain", "lab-slow", *shipped]
+
+
 def test_the_last_good_profile_is_remembered_without_its_keys(home: Path) -> None:
     profile = Profile("a", "vllm", "/m", args=("--api-key", "sk-1", "-x"), env={"MY_TOKEN": "t-1", "PLAIN": "p"})
     remember_good("h", profile)

@@ -246,6 +246,7 @@ def host_folder(host: str) -> str:
 def load_profiles(host: str, *, lab: Lab | None = None) -> tuple[dict[str, Profile], list[Notice]]:
     """All profiles for ``host`` by name, and what is wrong with those left out. Never raises.
 
+    The user's own come first, then the lab's, then the shipped ones: who looks for one wants the first that fits here.
     ``lab`` is where this machine's lab is (default: its usual place); its profiles are there when ``host`` is this machine
     and the lab is built.
     """
@@ -272,9 +273,10 @@ def load_profiles(host: str, *, lab: Lab | None = None) -> tuple[dict[str, Profi
                 problems.append(Notice(path, None, f"{other} has the name {profile.name!r} too", "give one of them another name"))
                 continue
             here[profile.name] = profile
-        profiles = {**{name: profile for name, profile in here.items() if name not in left_out}, **profiles}
+        new = {name: here[name] for name in sorted(here) if name not in left_out and name not in profiles}
+        profiles = {**profiles, **new}
         left_out |= broken - set(here)  # who wrote one of that name does not want another place's in its stead
-    return dict(sorted(profiles.items())), problems
+    return profiles, problems
 
 
 def save_profile(profile: Profile, host: str | None = None) -> Path:
