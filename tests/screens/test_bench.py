@@ -230,6 +230,7 @@ def test_the_break_even_is_of_the_same_target_and_of_the_least_load() -> None:
     assert line is not None
     assert line.length == pytest.approx(2.16, abs=0.02)
     assert line.basis == "at c1, k25-plan"
+    assert line.k == 3
     assert break_even_line(store, train(model="/shared/another")) is None
     assert break_even_line(only_results_store(), train()) is None
 

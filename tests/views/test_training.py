@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from eagletui.records.training import TRAIN, VAL, TrainingPoint
 from eagletui.runs import Run
+from eagletui.screens.training_words import length_facts
 from eagletui.views.training import (
     BreakEvenLine,
     Points,
@@ -18,10 +19,12 @@ from eagletui.views.training import (
     choose_run,
     current_run,
     foreseen,
+    length_basis,
     lengths,
     log_axis,
     means,
     neighbour_run,
+    newest_lengths,
     numbered,
     overlaid,
     raw,
@@ -33,6 +36,7 @@ from eagletui.views.training import (
     xs,
 )
 from eagletui.widgets.chart import Curve
+from eagletui.widgets.paint import plain
 from eagletui.widgets.run_chart import LABEL, Drawing, laid_out, tick_label
 from tests.screens.training_demo import train, training_store
 
@@ -105,6 +109,19 @@ def test_the_foreseen_gain_is_the_validated_length_over_the_cost() -> None:
     assert foreseen(run, BreakEvenLine(2.2, None, "")) is None
     assert foreseen(run, None) is None
     assert foreseen(Run("b"), BreakEvenLine(2.2, 2.2, "")) is None
+
+
+def test_the_length_is_that_of_the_tokens_that_are_drafted_here() -> None:
+    """A drafter trained for three positions, a step cost measured with two."""
+    run = a_run([(0.5, 0.2, 0.1)], VAL)
+    line = BreakEvenLine(2.0, 2.0, "", 2)
+    assert foreseen(run, line) == pytest.approx(1.7 / 2.0)
+    assert newest_lengths(run, 2)[0] == pytest.approx(1.7)
+    text = plain([parts for _, parts in length_facts(run, line)])
+    assert "~1.70 from validation, k 2" in text
+    assert length_basis(run, None) == "k 3, all that are trained"
+    assert length_basis(run, line._replace(k=7)) == "k 3, all that are trained; 7 are drafted here"
+    assert foreseen(run, line._replace(k=7)) is None
 
 
 def test_the_best_is_the_validation_with_the_least_loss() -> None:

@@ -12,9 +12,11 @@ from eagletui.views.training import (
     BreakEvenLine,
     Points,
     began,
+    length_basis,
     lengths,
     means,
     numbered,
+    positions,
     raw,
     smooth,
     xs,
@@ -127,17 +129,18 @@ def length_drawing(shown: Sequence[Shown], look: Look, line: BreakEvenLine | Non
     """The predicted acceptance length, with the line that it has to pass here."""
     curves: list[Curve] = []
     legend: list[Legend] = []
+    k = line.k if line is not None else None
     for number, one in enumerate(shown):
         style = "good" if number == 0 else OVERLAY_STYLES[(number - 1) % len(OVERLAY_STYLES)]
         x, at = _xs(one.run.train, one.run, look), _xs(one.run.val, one.run, look)
-        curves += [_line(smooth(lengths(one.run.train, x)), style), _marks(lengths(one.run.val, at), style)]
+        curves += [_line(smooth(lengths(one.run.train, x, k)), style), _marks(lengths(one.run.val, at, k), style)]
         legend.append(Legend("█", style, one.name if len(shown) > 1 else "training"))
     legend.append(Legend(MARK, "good", "validation"))
     if line is not None:
         legend.append(Legend("╌", "warn", f"break-even {line.length:.2f}"))
     else:
         legend.append(Legend("", "", "break-even not known here"))
-    about = "predicted acceptance length"
+    about = "predicted acceptance length" + (f", {length_basis(shown[0].run, line)}" if shown and positions(shown[0].run) else "")
     return Drawing(
         about,
         x_word(look),

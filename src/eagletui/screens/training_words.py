@@ -18,6 +18,7 @@ from eagletui.views.training import (
     best,
     current_run,
     foreseen,
+    length_basis,
     newest_lengths,
     positions,
     silent,
@@ -132,12 +133,13 @@ def fact_list(store: Store, job: JobState, run: Run, line: BreakEvenLine | None,
 
 def length_facts(run: Run, line: BreakEvenLine | None) -> list[Fact]:
     """The predicted acceptance length against the break-even of this host."""
-    val, steps = newest_lengths(run)
+    val, steps = newest_lengths(run, line.k if line is not None else None)
+    basis = length_basis(run, line)
     facts: list[Fact] = []
     if val is not None:
-        facts.append(("length", [(f"~{val:.2f}", "strong"), (" from validation", "dim")]))
+        facts.append(("length", [(f"~{val:.2f}", "strong"), (f" from validation, {basis}", "dim")]))
     elif steps is not None:
-        facts.append(("length", [(f"~{steps:.2f}", ""), (" from training", "dim")]))
+        facts.append(("length", [(f"~{steps:.2f}", ""), (f" from training, {basis}", "dim")]))
     if line is None:
         facts.append(("break-even", [("not known here", "dim")]))
         return facts

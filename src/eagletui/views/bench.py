@@ -198,11 +198,13 @@ def break_even_line(store: Store, job: JobState) -> BreakEvenLine | None:
         verdict = one.verdict
         for known in sorted(verdict.break_even, key=lambda found: found.concurrency):
             if known.needed_length is not None:
-                return BreakEvenLine(known.needed_length, known.cost, f"at c{known.concurrency}, {verdict.name}".rstrip(", "))
+                return BreakEvenLine(
+                    known.needed_length, known.cost, f"at c{known.concurrency}, {verdict.name}".rstrip(", "), known.k
+                )
         # without a drafter there is no break-even, and a load with problems has no cost to go by
-        every = [load for found in verdict.comparisons for load in found.loads]
-        loads = [load for load in every if load.needed is not None and not load.problems]
-        for load in sorted(loads, key=lambda found: found.concurrency):
+        every = [(load, found.k) for found in verdict.comparisons for load in found.loads]
+        loads = [(load, k) for load, k in every if load.needed is not None and not load.problems]
+        for load, k in sorted(loads, key=lambda found: found[0].concurrency):
             if load.needed_length is not None:
-                return BreakEvenLine(load.needed_length, load.cost, f"at c{load.concurrency}, {verdict.name}".rstrip(", "))
+                return BreakEvenLine(load.needed_length, load.cost, f"at c{load.concurrency}, {verdict.name}".rstrip(", "), k)
     return None

@@ -29,11 +29,12 @@ class Points(NamedTuple):
 
 
 class BreakEvenLine(NamedTuple):
-    """The length a drafter needs here, and where that was measured."""
+    """The length a drafter needs here, where that was measured, and how many tokens a step were drafted there."""
 
     length: float
     cost: float | None
     basis: str
+    k: int | None = None
 
 
 class Best(NamedTuple):
@@ -235,11 +236,19 @@ def too_silent(run: Run, seconds: float | None) -> bool:
     return seconds > max(LEAST_SILENCE, SILENT_STEPS * step / 1000.0 if step else 10 * LEAST_SILENCE)
 
 
-def newest_lengths(run: Run) -> tuple[float | None, float | None]:
-    """The predicted length of the newest validation, and of the newest steps (smoothed)."""
-    val = lengths(run.val, run.val.last)
-    steps = smooth(lengths(run.train, run.train.last))
+def newest_lengths(run: Run, k: int | None = None) -> tuple[float | None, float | None]:
+    """The predicted length of the newest validation, and of the newest steps (smoothed), when ``k`` tokens are drafted."""
+    val = lengths(run.val, run.val.last, k)
+    steps = smooth(lengths(run.train, run.train.last, k))
     return (val.y[-1] if val.y else None), (steps.y[-1] if steps.y else None)
+
+
+def length_basis(run: Run, line: BreakEvenLine | None) -> str:
+    """How many drafted tokens the predicted length is for, in words."""
+    trained, k = positions(run), line.k if line is not None else None
+    if k is None:
+        return f"k {trained}, all that are trained"
+    return f"k {k}" if k <= trained else f"k {trained}, all that are trained; {k} are drafted here"
 
 
 def joint_of(run: Run) -> tuple[float, ...]:
@@ -250,8 +259,13 @@ def joint_of(run: Run) -> tuple[float, ...]:
 
 
 def foreseen(run: Run, line: BreakEvenLine | None) -> float | None:
-    """The gain that the newest validation and the known step cost give."""
-    length, _ = newest_lengths(run)
-    if length is None or line is None or line.cost is None or line.cost <= 0:
+    """The gain that the newest validation and the known step cost give, both of as many drafted tokens.
+
+    None also where more were drafted than the drafter is trained for: nothing is known of the positions beyond.
+    """
+    if line is None or line.cost is None or line.cost <= 0 or (line.k is not None and line.k > positions(run)):
+        return None
+    length, _ = newest_lengths(run, line.k)
+    if length is None:
         return None
     return gain(length, line.cost)
