@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from eagletui.jobs.benchmark import Benchmark
 from eagletui.jobs.keys import read_keys
 from eagletui.jobs.on_host import load_client
 from eagletui.jobs.on_host.bench_tools import find
+from eagletui.jobs.on_host.prompt_sets import make
 from eagletui.jobs.on_host.verdict import judge, result_of, validation_of
 from eagletui.records import from_doc, to_doc
 from eagletui.records.bench import BenchResult, BenchVerdict
@@ -213,6 +215,22 @@ def test_contexts_are_made_by_the_servers_own_count(tmp_path: Path, prompts: Pat
         json.loads(line)["messages"][-1]["content"] for line in (tmp_path / "out" / "sets" / "512.jsonl").read_text().splitlines()
     ]
     assert len({row[:80] for row in rows}) == len(rows), "no prompt begins as another: the prefix cache would know it"
+
+
+def test_prompts_that_cannot_be_made_as_long_as_wanted_are_told(tmp_path: Path) -> None:
+    """Long words fall short, a question that is longer by itself is too long; the next arm tells it too."""
+    file = tmp_path / "prompts.jsonl"
+
+    def note(word: str, tokens: int) -> str:
+        file.write_text("".join(json.dumps({"prompt": f"{word} {n}"}) + "\n" for n in range(4)))
+        folder = str(tmp_path / word[:4])
+        made = [make(folder, str(file), tokens, 3, 1, 0, lambda text: len(text.split())) for _ in range(2)]
+        assert made[0].note == made[1].note
+        return made[0].note
+
+    assert re.fullmatch(r"of 3 prompts of 100 tokens 3 shorter \(down to \d\d?\)", note("x" * 200, 100))
+    assert re.fullmatch(r"of 3 prompts of 20 tokens 3 longer \(up to 5\d\), by their question alone", note("much " * 50, 20))
+    assert note("word", 200) == ""
 
 
 def test_contexts_that_do_not_fit_are_refused_at_once(tmp_path: Path, prompts: Path) -> None:

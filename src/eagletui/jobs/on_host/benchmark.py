@@ -127,6 +127,8 @@ class Arm:
                 what = "prompts of %d tokens and answers of %d do not fit into the server's context of %d"
                 raise Stop(what % (context, settings["max_tokens"], self.longest), 2)
             made = prompt_sets.make(folder, settings["prompts"], context, count, spare, settings["seed"], self._counter(), given)
+            if made.note:
+                self._note(made.note)
             for concurrency in settings["concurrency"]:
                 asked = min(len(made.rows), max(settings["count"], A_REQUEST * concurrency))
                 self.places.append(Place(made, concurrency, asked))

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import random
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from eagletui.jobs.on_host.prompts import Prompts, Turns, told
 
@@ -27,7 +27,10 @@ class BadSet(ValueError):
 
 
 class PromptSet(NamedTuple):
-    """A file of prompts. ``rows`` are the messages of each; ``warm`` are other prompts, for warming up. ``sha`` is the file's."""
+    """A file of prompts. ``rows`` are the messages of each; ``warm`` are other prompts, for warming up. ``sha`` is the file's.
+
+    ``note`` says which prompts could not be made as long as wanted; empty where all are.
+    """
 
     name: str
     path: str
@@ -35,6 +38,7 @@ class PromptSet(NamedTuple):
     warm: List[Turns]
     sha: str
     simple: bool
+    note: str = ""
 
     def first(self, count: int) -> str:
         """A hash of the first ``count`` rows: what a cell measures."""
@@ -132,21 +136,24 @@ def make(
     rows = [rows[at] for at in order]
     chosen = rows[:count]
     warm = rows[count : count + spare]
+    note = ""
     if context:
         if counter is None:
             raise BadSet("prompts of %d tokens cannot be made: nothing counts tokens here" % context)
-        chosen = [_stretched(row, rows, at, context, counter) for at, row in enumerate(chosen)]
-        warm = [_stretched(row, rows, count + at, context, counter) for at, row in enumerate(warm)]
+        made = [_stretched(row, rows, at, context, counter) for at, row in enumerate(chosen)]
+        chosen, note = [row for row, _ in made], _apart([size for _, size in made], context)
+        warm = [_stretched(row, rows, count + at, context, counter)[0] for at, row in enumerate(warm)]
     doc = {"about": about, "rows": chosen, "warm": _enough(warm, chosen, spare)}
     os.makedirs(folder, exist_ok=True)
     _write(path, "".join(json.dumps({"messages": row}, ensure_ascii=False) + "\n" for row in doc["rows"]))
-    _write(path + ".about", json.dumps({"about": about, "sha": file_hash(path), "warm": doc["warm"]}, ensure_ascii=False))
-    return _set(name, path, {"rows": doc["rows"], "warm": doc["warm"]})
+    kept = {"about": about, "sha": file_hash(path), "warm": doc["warm"], "note": note}
+    _write(path + ".about", json.dumps(kept, ensure_ascii=False))
+    return _set(name, path, {"rows": doc["rows"], "warm": doc["warm"], "note": note})
 
 
 def _set(name: str, path: str, doc: Mapping[str, Any]) -> PromptSet:
     rows = list(doc["rows"])
-    return PromptSet(name, path, rows, list(doc["warm"]), file_hash(path), all(len(row) == 1 for row in rows))
+    return PromptSet(name, path, rows, list(doc["warm"]), file_hash(path), all(len(row) == 1 for row in rows), doc["note"])
 
 
 def _there(path: str, about: Mapping[str, Any]) -> Optional[Dict[str, Any]]:
@@ -162,7 +169,7 @@ def _there(path: str, about: Mapping[str, Any]) -> Optional[Dict[str, Any]]:
         raise BadSet("%s is damaged (%s): remove it" % (path, error)) from None
     if doc.get("about") != about or doc.get("sha") != file_hash(path):
         raise BadSet("%s was made of other prompts or settings: choose another output for this plan, or remove it" % path)
-    return {"rows": rows, "warm": doc["warm"]}
+    return {"rows": rows, "warm": doc["warm"], "note": str(doc.get("note") or "")}
 
 
 def file_hash(path: str) -> str:
@@ -202,8 +209,17 @@ def _enough(warm: Sequence[Turns], chosen: Sequence[Turns], spare: int) -> List[
     return out
 
 
-def _stretched(row: Turns, rows: Sequence[Turns], at: int, tokens: int, count: Count) -> Turns:
-    """The prompt with text of other rows before its question, ``tokens`` long or a little less.
+def _apart(sizes: Sequence[int], tokens: int) -> str:
+    """Which of the made prompts are not as long as wanted, in words; empty where all are."""
+    short = [size for size in sizes if size < (1 - CLOSE) * tokens]
+    long = [size for size in sizes if size > tokens]
+    parts = ["%d shorter (down to %d)" % (len(short), min(short))] if short else []
+    parts += ["%d longer (up to %d), by their question alone" % (len(long), max(long))] if long else []
+    return "of %d prompts of %d tokens %s" % (len(sizes), tokens, ", ".join(parts)) if parts else ""
+
+
+def _stretched(row: Turns, rows: Sequence[Turns], at: int, tokens: int, count: Count) -> Tuple[Turns, int]:
+    """The prompt with text of other rows before its question, ``tokens`` long or a little less; and its length in tokens.
 
     Each prompt begins at another row, so that none is the beginning of another.
     """
@@ -222,15 +238,17 @@ def _stretched(row: Turns, rows: Sequence[Turns], at: int, tokens: int, count: C
         turn += 1
     background = "\n".join(parts)
     low, high = 0, len(background)
+    reached: Optional[int] = None
     guess = min(high, 4 * tokens)
     for _ in range(TRIES):
         found = count(whole(background[:guess]))
         if found > tokens:
             high = guess
         else:
-            low = guess
+            low, reached = guess, found
             if found >= (1 - CLOSE) * tokens:
                 break
         next_guess = int(guess * tokens * (1 - CLOSE / 2) / found) if found else high
         guess = next_guess if low < next_guess < high else (low + high) // 2
-    return [*row[:-1], {"role": "user", "content": whole(background[:low])}]
+    text = whole(background[:low])
+    return [*row[:-1], {"role": "user", "content": text}], count(text) if reached is None else reached
