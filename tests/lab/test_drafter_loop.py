@@ -94,7 +94,6 @@ def loop(jobs: Jobs, lab: Lab, tmp_path: Path) -> Iterator[Loop]:
     found.clean()
 
 
-@pytest.mark.machine  # a quarter of an hour with an engine: by `make faults`, not in every run
 @pytest.mark.timeout(3600)
 def test_from_prompts_to_the_verdict_with_kills_on_the_way(loop: Loop) -> None:
     jobs = loop.jobs

@@ -28,11 +28,12 @@ pip() { "$venv/bin/python" -m pip --disable-pip-version-check --no-input "$@"; }
 pip install -q torch==2.13.0+cpu || pip install -q --extra-index-url https://download.pytorch.org/whl/cpu torch==2.13.0+cpu
 # SGLang without its (CUDA) dependencies; triton has to be importable only, torchvision must fit torch.
 pip install -q --no-deps sglang==0.5.23 triton==3.9.0 torchvision==0.28.0
-# What it imports on this path. pip complains that SGLang's own requirements are not met, which is meant: only that is left out.
+# What it imports on this path, its benchmark tool too (datasets). pip complains that SGLang's own requirements are not met, which is
+# meant: only that is left out.
 pip install -q -c "$here/constraints.txt" transformers tokenizers numpy orjson psutil pybase64 requests packaging pillow fastapi \
     uvicorn uvloop python-multipart prometheus-client msgspec pyzmq tqdm IPython aiohttp huggingface_hub regex dill \
     apache-tvm-ffi sentencepiece compressed-tensors gguf openai openai-harmony partial_json_parser setproctitle einops \
-    jsonschema xgrammar soundfile 2> >(grep -v 'sglang 0.5.23 requires\|dependency resolver' >&2)
+    jsonschema xgrammar soundfile datasets 2> >(grep -v 'sglang 0.5.23 requires\|dependency resolver' >&2)
 # torchvision's operators are built for CUDA and do not load here, and then its import fails for want of their declarations.
 "$venv/bin/python" - <<'P'
 import importlib.util
