@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _run(options: argparse.Namespace) -> int:
-    from eagletui.cli.run import _followed, _show, _sure, _told
+    from eagletui.cli.started import followed_job, show_plan, sure, told
 
     async with seated(options, ("jobs", "gpus")) as desk:
         if not options.dry_run:
@@ -71,17 +71,17 @@ async def _run(options: argparse.Namespace) -> int:
                 for step in started.spec["pipeline"]["steps"]:
                     print(text.clean(f"{step['id']:<28}  {step['kind']:<10}  {step['server'] or '-'}"))
                 return Exit.OK
-            _show(options, started)
+            show_plan(options, started)
             return Exit.OK
-        if started.busy and not options.force and not await _sure(started):
+        if started.busy and not options.force and not await sure(started):
             return Exit.USAGE
         prompter = TerminalPrompter()
         secrets = {name: await prompter.secret(f"{name} (not shown, kept nowhere)") or "" for name in started.missing}
         state = await run_job(desk, started, secrets)
         if not options.wait:
-            return _told(options, state)
-        state = await _followed(desk, state)
-        code = _told(options, state)
+            return told(options, state)
+        state = await followed_job(desk, state)
+        code = told(options, state)
         if state.ok and not options.json:
             await _tell(await fetch(desk, str(plan.values["output"])))
         return code
