@@ -16,7 +16,8 @@ import pytest
 
 from eagletui.jobs.on_host import prepare
 from eagletui.jobs.on_host.arrow_rows import BadDataset, Held, files
-from eagletui.jobs.on_host.prepare import Preparation, Stop
+from eagletui.jobs.on_host.prepare import Preparation
+from eagletui.jobs.on_host.stopping import Stop
 from eagletui.jobs.on_host.telling import Teller
 from eagletui.jobs.prepare import Prepare
 from tests.jobs.synthesis import SRC

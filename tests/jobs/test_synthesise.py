@@ -14,7 +14,8 @@ import pytest
 from eagletui.jobs.on_host import asking, figures, server_gate, synthesise
 from eagletui.jobs.on_host.chat import Unusable
 from eagletui.jobs.on_host.journal import Journal
-from eagletui.jobs.on_host.synthesise import Stop, main
+from eagletui.jobs.on_host.stopping import Stop
+from eagletui.jobs.on_host.synthesise import main
 from eagletui.jobs.on_host.telling import Teller
 from tests.jobs.openai_server import OpenAIServer, answer_of, tokens_of
 from tests.jobs.synthesis import by_id, rows_of, run, settings_for

@@ -20,6 +20,7 @@ from eagletui.jobs.bench.passes import Run, details_counts, from_own, with_count
 from eagletui.jobs.on_host import bench_server, bench_tools, load_client, prompt_sets
 from eagletui.jobs.on_host.hold import Held, hold
 from eagletui.jobs.on_host.prompt_sets import BadSet, PromptSet
+from eagletui.jobs.on_host.stopping import Stop
 from eagletui.jobs.on_host.telling import Teller
 from eagletui.jobs.outputs import NotOurs, claim
 from eagletui.records import ServerSample, from_doc, to_doc
@@ -31,14 +32,6 @@ LOOK = 5.0
 SETTLE = 20
 """How often a server is looked at that still runs something, a quarter of a second apart."""
 MAX_WARM = 64
-
-
-class Stop(Exception):
-    """It cannot go on; the text says why. ``code`` is the exit status."""
-
-    def __init__(self, why: str, code: int = 1) -> None:
-        super().__init__(why)
-        self.code = code
 
 
 class Place(NamedTuple):

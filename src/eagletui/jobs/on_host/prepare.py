@@ -19,6 +19,7 @@ from eagletui.jobs.on_host.hold import Held as HeldByOther
 from eagletui.jobs.on_host.hold import hold
 from eagletui.jobs.on_host.ledger import ANSWERS
 from eagletui.jobs.on_host.prompts import told
+from eagletui.jobs.on_host.stopping import Stop
 from eagletui.jobs.on_host.sums import hash_file, read_json, write_json
 from eagletui.jobs.on_host.telling import Teller
 from eagletui.jobs.on_host.training_rows import TEXT, TOKENS, Limits, Rows
@@ -29,14 +30,6 @@ MAKING, SUMMARY, TOKEN_FREQ, STATE = ".making", "summary.json", "token_freq.pt",
 BYTES_PER_TOKEN = 40
 _COMPLAINS = r"Failed to process conversation \d+: (.*)"
 """Of disk while it works: the rows as JSON come on top; two int64 columns, once in its cache and once in its output."""
-
-
-class Stop(Exception):
-    """It cannot go on; the text says why. ``code`` is the exit status."""
-
-    def __init__(self, why: str, code: int = 1) -> None:
-        super().__init__(why)
-        self.code = code
 
 
 def log(text: str) -> None:

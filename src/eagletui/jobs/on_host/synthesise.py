@@ -23,6 +23,7 @@ from eagletui.jobs.on_host.ledger import Ledger
 from eagletui.jobs.on_host.prompts import BadPrompts, Prompts, told
 from eagletui.jobs.on_host.regenerate import Regeneration
 from eagletui.jobs.on_host.server_gate import Gate
+from eagletui.jobs.on_host.stopping import Stop
 from eagletui.jobs.on_host.summary import summary, words
 from eagletui.jobs.on_host.sums import write_json
 from eagletui.jobs.on_host.telling import Teller
@@ -31,14 +32,6 @@ from eagletui.jobs.outputs import NotOurs, claim
 TICK = 1.0
 SYNC_EVERY = 2.0
 SUMMARY = "summary.json"
-
-
-class Stop(Exception):
-    """It cannot go on; the text says why. ``code`` is the exit status."""
-
-    def __init__(self, why: str, code: int = 1) -> None:
-        super().__init__(why)
-        self.code = code
 
 
 def read_prompts(settings: Mapping[str, Any], teller: Teller) -> Prompts:
