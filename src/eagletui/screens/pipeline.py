@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import ClassVar, cast
+from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.geometry import Size
 
 from eagletui.records import JobState
-from eagletui.screens.base import Desk, Page, set_height
+from eagletui.screens.base import set_height
+from eagletui.screens.following import FollowingPage
 from eagletui.screens.serving import bindings
 from eagletui.screens.serving_words import warned
 from eagletui.screens.words import job_state
@@ -212,19 +213,12 @@ class Servers(Panel):
         return [*line, (f"for {', '.join(clean(step, 20) for step in server.steps)}", "dim")] if server.steps else line
 
 
-class PipelinePage(Page):
+class PipelinePage(FollowingPage):
     """Head, steps, servers; ``enter`` opens what shows a step best."""
 
     scopes = ("pipeline",)
+    followed_topic = "pipeline"
     BINDINGS: ClassVar = bindings("pipeline")
-
-    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name for it
-        super().__init__(id=id)
-        self._followed: str | None = None
-
-    @property
-    def looks(self) -> tuple[str, ...]:
-        return (f"pipeline:{self._followed}",) if self._followed is not None else ()
 
     def compose(self) -> ComposeResult:
         yield Head(id="pipeline-head")
@@ -248,23 +242,7 @@ class PipelinePage(Page):
         if job is not None:
             self.app.call_later(self.app.show_log, job.id)  # type: ignore[attr-defined]
 
-    def refresh_topics(self, topics: frozenset[str]) -> None:
-        self._follow()
-        super().refresh_topics(topics)
-
-    def redraw(self) -> None:
-        self._follow()
-        super().redraw()
-
-    def _follow(self) -> None:
-        """Have the record of the pipeline that is shown read. Called only while this screen is shown."""
+    def wanted(self) -> tuple[str, ...]:
+        """The pipeline that is shown."""
         job = pipeline_job(self.store)
-        wanted = job.id if job is not None else None
-        if wanted == self._followed:
-            return
-        watch = cast(Desk, self.app.desk).watch  # type: ignore[attr-defined]
-        before, self._followed = self._followed, wanted
-        if wanted is not None:
-            watch.look(f"pipeline:{wanted}", True)
-        if before is not None:
-            watch.look(f"pipeline:{before}", False)
+        return () if job is None else (job.id,)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import ClassVar, cast
+from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.geometry import Size
 from textual.screen import Screen
 
-from eagletui.screens.base import Desk, Page, set_height
+from eagletui.screens.base import set_height
+from eagletui.screens.following import FollowingPage
 from eagletui.screens.serving import bindings
 from eagletui.screens.training_charts import (
     OVERLAY_STYLES,
@@ -101,10 +102,11 @@ class Facts(Panel):
         return out
 
 
-class Training(Page, can_focus=True):
+class Training(FollowingPage, can_focus=True):
     """Head on top; below it the charts, as many as there is room for; figures in a column on a wide screen."""
 
     scopes = ("training",)
+    followed_topic = "training"
     BINDINGS: ClassVar = bindings("training")
     DEFAULT_CSS = """
     Training #charts { height: 1fr; width: 1fr; margin-top: 1; }
@@ -118,11 +120,10 @@ class Training(Page, can_focus=True):
         self.look = Look()
         self.single: str | None = None
         """The one chart that has all the room; None while all are shown that fit."""
-        self._followed: tuple[str, ...] = ()
 
     @property
     def looks(self) -> tuple[str, ...]:
-        return ("results", *(f"training:{job}" for job in self._followed))
+        return ("results", *super().looks)
 
     def compose(self) -> ComposeResult:
         yield Head(id="training-head")
@@ -188,26 +189,10 @@ class Training(Page, can_focus=True):
 
     # ------------------------------------------------------------------------------------------- what is read for it
 
-    def refresh_topics(self, topics: frozenset[str]) -> None:
-        self._follow()
-        super().refresh_topics(topics)
-
-    def redraw(self) -> None:
-        self._follow()
-        super().redraw()
-
-    def _follow(self) -> None:
-        """Have the runs that are drawn read, and no others. Called only while this screen is shown."""
+    def wanted(self) -> tuple[str, ...]:
+        """The runs that are drawn."""
         job = current_run(self.store)
-        wanted = () if job is None else (job.id, *(one.id for one in overlaid(self.store)))
-        if wanted == self._followed:
-            return
-        watch = cast(Desk, self.app.desk).watch  # type: ignore[attr-defined]
-        before, self._followed = self._followed, wanted
-        for one in wanted:
-            watch.look(f"training:{one}", True)
-        for one in before:
-            watch.look(f"training:{one}", False)
+        return () if job is None else (job.id, *(one.id for one in overlaid(self.store)))
 
     # ----------------------------------------------------------------------------------------------------------- keys
 
