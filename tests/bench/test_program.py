@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from eagletui.jobs.benchmark import Benchmark
@@ -20,6 +21,7 @@ from eagletui.jobs.on_host.prompt_sets import make
 from eagletui.jobs.on_host.verdict import judge, result_of, validation_of
 from eagletui.records import from_doc, to_doc
 from eagletui.records.bench import BenchResult, BenchVerdict
+from tests.agent.jobs_harness import until
 from tests.bench.stand_in import StandIn
 
 SRC = str(Path(__file__).parents[2] / "src")
@@ -359,6 +361,27 @@ def test_a_tool_that_cannot_be_run_is_replaced_and_that_is_told(tmp_path: Path, 
     result = result_of(str(tmp_path / "out"))
     assert "measured by eagletui's own client: sglang.benchmark.serving cannot be run here" in result.notes[0]
     assert result.cells[0].passes[0].tool == "eagletui's client"
+
+
+def test_the_tool_ends_with_the_benchmark_whatever_ends_that(tmp_path: Path, prompts: Path) -> None:
+    """Left alone it would go on asking the server, beside the benchmark that is run again."""
+    env = engine_package(tmp_path, "vllm")
+    mark = tmp_path / "tool.pid"
+    main = tmp_path / "site" / "vllm" / "entrypoints" / "cli" / "main.py"
+    main.write_text(
+        f"import os, signal\nopen({str(mark)!r} + '.new', 'w').write(str(os.getpid()))\n"
+        f"os.rename({str(mark)!r} + '.new', {str(mark)!r})\nsignal.pause()\n"
+    )
+    with StandIn() as server:
+        spec = Benchmark().spec(values(server, tmp_path, tool="engine"), "job")
+        paths = os.pathsep.join((SRC, env["PYTHONPATH"]))
+        with subprocess.Popen(
+            spec["argv"], env={**os.environ, **spec["env"], "PYTHONPATH": paths}, cwd="/", stdout=subprocess.DEVNULL
+        ) as benchmark:
+            until(mark.exists, 60, "the tool runs")
+            tool = psutil.Process(int(mark.read_text()))
+            benchmark.kill()
+        until(lambda: not tool.is_running() or tool.status() == psutil.STATUS_ZOMBIE, 30, "the tool has ended")
 
 
 def test_sglangs_tool_under_its_old_name_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

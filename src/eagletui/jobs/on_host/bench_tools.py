@@ -10,12 +10,12 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import subprocess
 import sys
 from typing import Any, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from eagletui.jobs.bench.passes import Run, from_sglang, from_vllm
 from eagletui.jobs.on_host.bench_server import Server
+from eagletui.jobs.on_host.child import Child
 from eagletui.jobs.on_host.prompt_sets import PromptSet
 from eagletui.records.bench import BenchPass
 
@@ -34,7 +34,6 @@ ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "NO_COLOR": "1",
 }  # fmt: skip
 _OPTIONAL = ("--num-warmups",)
-_LAST = 5
 
 
 class Unusable(Exception):
@@ -158,12 +157,13 @@ def run(tool: Tool, load: Load, server: Server, folder: str, name: str, key: Opt
         argv = vllm_command(tool, load, server, dataset, folder, name + ".json", sys.executable)
     else:
         argv = sglang_command(tool, load, server, dataset, result, sys.executable)
-    env = dict(os.environ, **ENVIRONMENT)
+    env = dict(ENVIRONMENT)
     if key:
         env["OPENAI_API_KEY"] = key
     asked = Run(load.asked, load.concurrency, load.max_tokens)
     try:
-        status, last = _logged(argv, env)
+        tool_run = Child(argv, env)  # it ends with us: left alone it would go on asking the server, and spoil what comes next
+        status, last = tool_run.wait(lambda _mark: None), tool_run.last
     finally:
         os.unlink(dataset)
     doc = read(result)
@@ -175,21 +175,6 @@ def run(tool: Tool, load: Load, server: Server, folder: str, name: str, key: Opt
         return BenchPass(0, tool=tool.module, asked=load.asked, command=tuple(argv), problems=(why,)), result
     found = from_vllm(doc, asked) if vllm else from_sglang(doc, asked)
     return found._replace(command=tuple(argv)), result
-
-
-def _logged(argv: Sequence[str], env: Mapping[str, str]) -> Tuple[int, List[str]]:
-    """Run it with its output in our log; its status, and the last lines of its output."""
-    last: List[str] = []
-    child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=dict(env))
-    assert child.stdout is not None
-    with child.stdout:
-        for raw in child.stdout:
-            sys.stdout.buffer.write(raw)
-            sys.stdout.flush()
-            text = raw.decode("utf-8", "replace").strip()
-            if text:
-                last = [*last[1 - _LAST :], text]
-    return child.wait(), last
 
 
 def read(path: str) -> Optional[Mapping[str, Any]]:
