@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from eagletui.jobs import outputs
 from eagletui.jobs.bench import judge as judging
 from eagletui.jobs.bench.compare import compare, step_cost
 from eagletui.jobs.bench.judge import Arm, known_costs, verdict
 from eagletui.jobs.bench.launch_diff import differences, flags
+from eagletui.jobs.on_host.bench_server import origin
 from eagletui.records import from_doc, to_doc
 from eagletui.records.bench import BenchResult, BenchServer, BenchVerdict, LoadVerdict
 from tests.bench.making import made_arm, made_cell, made_pass, recorded_arm
@@ -235,6 +238,33 @@ def test_one_drafter_launched_in_two_ways_is_not_two_of_different_origin() -> No
     cells = [made_cell(step=0.020, length=1.32, k=3)]
     arms = [made_arm(name, "other", cells, 3, drafter="/drafter") for name in ("eager", "graphs")]
     assert verdict([Arm(NONE), *map(Arm, arms)]).suspects == ()
+
+
+def test_a_drafter_and_its_converted_form_are_one_drafter() -> None:
+    arms = [drafter("raw", "pretrained", 1.32), drafter(length=1.31)]
+    one = [arm._replace(server=arm.server._replace(drafter=f"/{arm.arm}", origin="/raw")) for arm in arms]
+    assert verdict([Arm(NONE), *map(Arm, one)]).suspects == ()
+    two = [arm._replace(server=arm.server._replace(drafter=f"/{arm.arm}", origin=f"/{arm.arm}")) for arm in arms]
+    assert len(verdict([Arm(NONE), *map(Arm, two)]).suspects) == 1
+
+
+def test_what_a_drafter_was_converted_from_is_read_from_what_the_conversions_left(tmp_path: Path) -> None:
+    def made(name: str, kind: str, source: Path) -> Path:
+        place = tmp_path / name
+        outputs.claim(str(place), kind, {"source": str(source)})
+        return place
+
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    two = made("two", "convert", made("one", "convert", raw))
+    assert origin(str(two)) == origin(str(raw)) == str(raw)
+    assert origin("org/of-the-hub") == "org/of-the-hub"
+    assert origin(None) is None
+    assert origin(str(made("trained", "train", raw))) == str(tmp_path / "trained"), "trained from it: another drafter"
+    ring = made("ring", "convert", tmp_path / "back")
+    assert origin(str(made("back", "convert", ring))) == str(ring)
+    (two / outputs.NAME).write_text("[")
+    assert origin(str(two)) == str(two)
 
 
 def test_two_drafters_of_different_worth_do_not() -> None:

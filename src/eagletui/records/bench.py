@@ -122,6 +122,7 @@ class BenchServer(NamedTuple):
     """The server as it was found running: ``argv`` and ``environment`` of its process (secrets hidden; None where they cannot be
     read), ``version`` by its own word, ``template_hash`` that of its chat template as far as it can be had.
     ``prefix_cache``: off, flushed (before each pass), on. ``role`` of the arm: none, pretrained, trained, synthetic, other.
+    ``origin``: the drafter that this one was converted from, by its files; the drafter itself when it was not.
     """
 
     engine: str
@@ -138,6 +139,7 @@ class BenchServer(NamedTuple):
     prefix_cache: Optional[str] = None
     synthetic_length: Optional[float] = None
     max_model_len: Optional[int] = None
+    origin: Optional[str] = None
 
 
 class BenchSettings(NamedTuple):
@@ -229,7 +231,7 @@ class LaunchDifference(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """Two arms. ``launch`` are the differences of how their servers ran; ``engine`` and ``model`` are those of ``other``."""
+    """Two arms. ``launch`` are the differences of how their servers ran; ``engine``, ``model`` and ``origin`` are ``other``'s."""
 
     base: str
     other: str
@@ -243,6 +245,7 @@ class Comparison(NamedTuple):
     notes: Tuple[str, ...] = ()
     engine: Optional[str] = None
     model: Optional[str] = None
+    origin: Optional[str] = None
 
 
 class CurvePoint(NamedTuple):

@@ -73,6 +73,7 @@ def compare(
         tuple(_common(base, other)),
         other.server.engine,
         other.server.model,
+        other.server.origin or other.server.drafter,
     )
 
 

@@ -167,7 +167,7 @@ def _fallen(one: Comparison) -> List[str]:
 def _alike(one: Comparison, two: Comparison) -> Optional[str]:
     """Two drafters of different origin that do equally badly."""
     if _drafter(one) == _drafter(two):
-        return None  # one drafter, launched in two ways: of course they are alike
+        return None  # one drafter, launched in two ways or converted: of course they are alike
     others = {(load.concurrency, load.context): load for load in two.loads}
     for load in one.loads:
         other = others.get((load.concurrency, load.context))
@@ -189,8 +189,8 @@ def _alike(one: Comparison, two: Comparison) -> Optional[str]:
 
 
 def _drafter(one: Comparison) -> Optional[str]:
-    """The drafter, as the difference to an arm that has none tells it."""
-    return next((difference.other for difference in one.launch if difference.what == "drafter"), None)
+    """The drafter that its own was made from; in older verdicts its path, as the difference to an arm that has none tells it."""
+    return one.origin or next((difference.other for difference in one.launch if difference.what == "drafter"), None)
 
 
 def _poor(load: LoadVerdict) -> bool:

@@ -19,6 +19,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from eagletui.engines.metrics import server_sample
 from eagletui.engines.prometheus import MetricsError
+from eagletui.jobs import outputs
 from eagletui.jobs.base import redact_argv
 from eagletui.jobs.bench.launch_diff import environment
 from eagletui.records import ServerSample
@@ -222,3 +223,20 @@ def cards() -> List[Dict[str, str]]:
         return []
     rows = csv.reader(io.StringIO(done.stdout.decode("utf-8", "replace")), skipinitialspace=True)
     return [dict(zip(_CARDS, row)) for row in rows if len(row) == len(_CARDS)]
+
+
+def origin(drafter: Optional[str]) -> Optional[str]:
+    """The drafter that this one was converted from, over however many conversions; itself when no conversion of ours made it."""
+    if drafter is None or not os.path.isdir(drafter):
+        return drafter
+    seen = [os.path.realpath(drafter)]
+    while True:
+        try:
+            with open(os.path.join(seen[-1], outputs.NAME), encoding="utf-8") as file:
+                made = json.load(file)
+        except (OSError, ValueError):
+            return seen[-1]  # not an output of ours, or one that cannot be read: it stands for itself
+        source = (made.get("about") or {}).get("source") if isinstance(made, dict) and made.get("kind") == "convert" else None
+        if not isinstance(source, str) or os.path.realpath(source) in seen:
+            return seen[-1]
+        seen.append(os.path.realpath(source))

@@ -90,6 +90,7 @@ class Arm:
             bench_server.template_hash(self.settings["model"], tuple(argv)),
             synthetic_length=self.settings.get("synthetic_length"),
             max_model_len=self.longest,
+            origin=bench_server.origin(self.settings.get("drafter")),
         )
         self._choose_tool()
         self._make_sets()
