@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -165,7 +166,9 @@ def test_a_kill_that_leaves_something(profile: Profile, capfd: pytest.CaptureFix
 def test_ctrl_c_leaves_the_job_alone(profile: Profile, places: Path, capfd: pytest.CaptureFixture[str]) -> None:
     go_on = places / "go-on"
     words = [sys.executable, "-m", "eagletui", "launch", "local", "fake", "--wait", "--set", f"args=--hold {go_on}"]
-    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, start_new_session=True) as waiting:
+    # a shell's background job ignores it, and what it starts would do so too: these tests may be one
+    heard_again = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=heard_again) as waiting:
         assert waiting.stderr is not None
         # a busy machine may be warned of first
         assert any("runs as pid" in line for line in iter(waiting.stderr.readline, ""))
