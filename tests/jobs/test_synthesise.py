@@ -15,7 +15,6 @@ from eagletui.jobs.on_host import asking, figures, server_gate, synthesise
 from eagletui.jobs.on_host.chat import Unusable
 from eagletui.jobs.on_host.journal import Journal
 from eagletui.jobs.on_host.stopping import Stop
-from eagletui.jobs.on_host.synthesise import main
 from eagletui.jobs.on_host.telling import Teller
 from tests.jobs.openai_server import OpenAIServer, answer_of, tokens_of
 from tests.jobs.synthesis import by_id, rows_of, run, settings_for
@@ -493,9 +492,9 @@ async def test_concurrency_is_bounded(tmp_path: Path) -> None:
 
 def test_the_program_tells_why_it_stopped_and_ends_accordingly(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     settings = settings_for(tmp_path, "http://127.0.0.1:9/v1", 2, server_wait=0)
-    assert main([json.dumps(settings)]) == 1
+    assert synthesise.main([json.dumps(settings)]) == 1
     told = [json.loads(line) for line in capfd.readouterr().out.splitlines() if line.startswith('{"eagletui"')]
     assert told[-1]["eagletui"] == "result"
     assert told[-1]["why"].startswith("the server is not there yet")
-    assert main([json.dumps({**settings, "prompts": str(tmp_path / "none")})]) == 2
+    assert synthesise.main([json.dumps({**settings, "prompts": str(tmp_path / "none")})]) == 2
     assert os.listdir(tmp_path) == ["prompts.jsonl"]

@@ -192,7 +192,7 @@ def break_even_line(store: Store, job: JobState) -> BreakEvenLine | None:
     A verdict over another target than ``job``'s says nothing of this one, where both are known.
     """
     for one in verdicts(store):
-        models = {result.server.model for result in arms_of(store, one)}
+        models = {block.server.model for blocks in _blocks(store, one).values() for block in blocks}
         if job.model is not None and models and job.model not in models:
             continue
         verdict = one.verdict

@@ -28,8 +28,8 @@ from eagletui.jobs.seen import Mark
 
 MAKING, SUMMARY, TOKEN_FREQ, STATE = ".making", "summary.json", "token_freq.pt", "state.json"
 BYTES_PER_TOKEN = 40
-_COMPLAINS = r"Failed to process conversation \d+: (.*)"
 """Of disk while it works: the rows as JSON come on top; two int64 columns, once in its cache and once in its output."""
+_COMPLAINS = r"Failed to process conversation \d+: (.*)"
 
 
 def log(text: str) -> None:
